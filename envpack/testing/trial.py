@@ -20,8 +20,8 @@ from envpack.support.text import counted
 from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
 from envpack.verification.checks.inference import configuration_mismatch, percentile
+from envpack.verification.choice import Attempts
 from envpack.verification.explanations import explain, explain_answer
-from envpack.verification.requests import Attempts
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount
 

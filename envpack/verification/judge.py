@@ -20,6 +20,7 @@ from envpack.server.log import last_lines
 from envpack.settings.releases import Release
 from envpack.support.errors import EnvpackError, Finding
 from envpack.verification.checks import compared, process
+from envpack.verification.choice import Chosen
 from envpack.verification.hidden_files import explain_hidden, find_missing_file
 from envpack.verification.loading import (
     LoadResult,
@@ -28,7 +29,6 @@ from envpack.verification.loading import (
     server_died,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.requests import Chosen
 from envpack.verification.stub_processes import dead_stubs
 from envpack.verification.verdict import (
     CHECKS,

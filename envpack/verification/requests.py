@@ -1,34 +1,20 @@
-"""The requests that a loaded model is verified with: its samples, or generated ones that it accepts.
-
-Nothing says what a model accepts beyond types and shapes. So inputs are filled in several ways, the plainest first,
-until the model accepts a request.
-"""
+"""Generates requests for a loaded model from its configuration."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from envpack.repository.code import sends_requests
-from envpack.repository.model import Model
-from envpack.server.interface import Server
-from envpack.server.kserve import Client, RequestError
-from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
-from envpack.verification.answers import LoadedModel, Responses, unsendable
 from envpack.verification.contents import CONTENTS, Content, content
-from envpack.verification.explanations import explain_answer, may_be_refusal
-from envpack.verification.fault_catalogue import NO_TENSOR
-from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
-from envpack.verification.verdict import Check, unchecked
 
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _MOST_FILLINGS = 64
 _LONGER = 3  # elements of a variable dimension, after one
+_FOREIGN_TEXT = "1 café 日本".encode()
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
 _MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
 _FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
@@ -211,6 +197,18 @@ def generate_longer(config: ServedConfig, request: SmokeRequest, filling: Fillin
     return None if longer.inputs == request.inputs else longer
 
 
+def generate_foreign_text(request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
+    """Generate a request with text of other languages in each input that holds text; None if none does."""
+    inputs = tuple(
+        replace(tensor, data=(_FOREIGN_TEXT,) * len(tensor.data))
+        if tensor.datatype == "BYTES" and filling.contents.get(tensor.name, "text") == "text"
+        else tensor
+        for tensor in request.inputs
+    )
+    description = f"with text that is not ASCII ({_FOREIGN_TEXT.decode()!r})"
+    return None if inputs == request.inputs else replace(request, description=description, inputs=inputs)
+
+
 def _alternated(number: int, tensor: Tensor, other: Tensor) -> Tensor:
     """Every second element of another tensor; all of it if it holds a file."""
     if len(set(tensor.data)) > 1:
@@ -253,135 +251,3 @@ def _number(datatype: str, number: int) -> Value:
     if datatype == "BOOL":
         return number % 2 == 1
     return float(number) if datatype in FLOATING else number
-
-
-_FILLING_SECONDS = 10.0  # for generated requests that the model refuses
-
-
-@dataclass(frozen=True)
-class NoRequest:
-    """Why a model is sent no request."""
-
-    check: Check
-    refusal: str = ""  # the error with which it answers every generated request
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The requests for a model."""
-
-    requests: tuple[SmokeRequest, ...]  # at least one; the first is also the one that is timed
-    samples: Samples | None = None  # the user's samples, None if the requests are generated
-    filling: Filling = PLAIN  # what generated requests hold
-    # A request with other inputs than the first one; None if there is none.
-    other: SmokeRequest | None = None
-    longer: SmokeRequest | None = None  # generated, with several elements in variable dimensions instead of one
-    answer: Responses = ()  # to the first request, when the model was loaded for the first time
-
-
-def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | NoRequest:
-    """The user's samples, or generated requests that the model accepts."""
-    file = model.folder / SAMPLES_FILE
-    samples = read_samples(file, config) if os.path.lexists(file) else None
-    inputs = [sample.inputs for sample in samples.samples] if samples else [()]
-    if reason := next(filter(None, (unsendable(config, each) for each in inputs)), ""):
-        return NoRequest(unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC"))
-    if samples:
-        first = _first_sample(samples)
-        return Chosen((first,), samples, other=_other_sample(samples, first))
-    if not config.inputs:
-        why = "not sent: neither config.pbtxt nor the model names an input"
-        fix = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
-        return NoRequest(unchecked("infer", why, fix))
-    if inputs_too_large(config):
-        why = "not sent: config.pbtxt declares inputs too large to make up"
-        return NoRequest(unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}"))
-    filling, refusal = _find_filling(server, client, model, config)
-    if filling is None:
-        why = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
-        return NoRequest(unchecked("infer", why, record_sample(model)), refusal)
-    requests = tuple(generate_requests(config, filling))
-    # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
-    other = generate_other(config, requests[0], filling)
-    longer = generate_longer(config, requests[0], filling)
-    return Chosen(requests[:1] if config.decoupled else requests, filling=filling, other=other, longer=longer)
-
-
-def record_sample(model: Model) -> str:
-    """What to do so that a model is sent a request of the user's instead of generated ones."""
-    return f"record a sample: envpack run {model.name} -i FILE --save-sample"
-
-
-def _first_sample(samples: Samples) -> SmokeRequest:
-    """The first sample as a complete sequence; `check_samples` sends all samples with their sequences."""
-    first = samples.samples[0]
-    parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
-    return SmokeRequest("with the first sample", first.inputs, parameters)
-
-
-def _other_sample(samples: Samples, first: SmokeRequest) -> SmokeRequest | None:
-    others = (sample.inputs for sample in samples.samples if sample.inputs != first.inputs)
-    return next((replace(first, description="with another sample", inputs=inputs) for inputs in others), None)
-
-
-def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:
-    """What generated inputs must hold for the model to accept them; None, and why it refuses the plain ones.
-
-    That a model refuses what was made up is no fault of the model.
-    """
-    attempts = Attempts(config, asks=sends_requests(model.folder))
-    for filling, request in attempts:
-        try:
-            LoadedModel(client, model.name, config).ask(request.inputs, request.parameters)
-        except RequestError as error:
-            found = read_model_error(error.message, server.server_path(model.folder))
-            is_refusal = attempts.is_refusal(request, found)
-            if error.timed_out or not error.status or not is_refusal or server.ended():
-                raise
-        else:
-            return filling, ""
-    return None, attempts.refusal
-
-
-class Attempts:
-    """Generated requests with every input, the plainest first, to send until the model accepts one or time is up."""
-
-    def __init__(self, config: ServedConfig, *, asks: bool) -> None:
-        self.refusal = ""  # why the model refuses the one that got furthest, and the line of its code; empty before
-        self._lines = list[int]()  # of that refusal, in the model's code, the innermost last
-        self._config = config
-        self._asks = asks  # whether the model asks others, whose answers can lack a tensor for what was sent
-        self._first: tuple[SmokeRequest, str] | None = None
-
-    def __iter__(self) -> Iterator[tuple[Filling, SmokeRequest]]:
-        until = time.monotonic() + _FILLING_SECONDS
-        for filling in fillings(self._config):
-            for request in itertools.islice(generate_requests(self._config, filling), 1):
-                if unsendable(self._config, request.inputs) == unsendable(self._config):
-                    yield filling, request
-            if time.monotonic() > until:
-                return
-
-    def is_refusal(self, request: SmokeRequest, error: ModelError) -> bool:
-        """Whether an error can be due to what was sent, so that the next request may be accepted."""
-        # The sizes that follow a refusal may be too large for the model, which is no fault of it.
-        is_refusal = may_be_refusal(error.text) or (
-            bool(self.refusal) and explain_answer(error.text, "inference-failed")[0] == "out-of-memory"
-        )
-        first, text = self._first = self._first or (request, error.text)
-        whatever = error.text == text and _is_known(error.text) and _have_nothing_in_common(request, first)
-        whatever = whatever and not (self._asks and NO_TENSOR in error.text)
-        lines = [int(frame.rpartition(" in ")[0].rpartition(":")[2]) for frame in error.frames]
-        if not self.refusal or lines > self._lines:
-            self.refusal, self._lines = ", at ".join((error.reason, *error.frames[-1:])), lines
-        return is_refusal and not whatever
-
-
-def _is_known(message: str) -> bool:
-    """Whether an error names a thing outside of the request that has to be there, such as a file or a host."""
-    return bool(explain_answer(message, "inference-failed")[1])
-
-
-def _have_nothing_in_common(request: SmokeRequest, other: SmokeRequest) -> bool:
-    """Whether no element of an input is in the same input of another request: their errors are not due to it."""
-    return all(set(one.data).isdisjoint(two.data) for one, two in zip(request.inputs, other.inputs, strict=True))

@@ -14,10 +14,10 @@ from envpack.server.tensors import read_served_config
 from envpack.support.errors import InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import compared, concurrency, inference, process
+from envpack.verification.choice import Chosen, NoRequest, choose_requests, record_sample
 from envpack.verification.explanations import explain_answer
 from envpack.verification.hidden_files import explain_hidden
 from envpack.verification.loading import abort_and_read_frames, append_exit, locate, server_died, suggest_fix
-from envpack.verification.requests import Chosen, NoRequest, choose_requests, record_sample
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import describe_exit, stub_processes
 from envpack.verification.verdict import Check, Failure, Latency, SampleCount, failed
@@ -109,8 +109,9 @@ class Inference:
             constant = None if is_compared else compared.check_constant(loaded, chosen.other, (answer, other))
             items = compared.check_items(loaded, (requests[0], chosen.other), (answer, other))
             checks += filter(None, (items, constant))
-        if chosen.longer and not before and (lengths := compared.check_lengths(loaded, chosen.longer)):
-            checks.append(lengths)
+        if not before:
+            longer = compared.check_lengths(loaded, chosen.longer) if chosen.longer else None
+            checks += filter(None, (longer, compared.check_text(loaded, chosen.foreign) if chosen.foreign else None))
         formats = None if config.decoupled else compared.check_formats(loaded, requests[0])
         checks += [formats] if formats else []
         count = None

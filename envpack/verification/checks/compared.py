@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,8 +12,9 @@ from envpack.server.log import read_model_error
 from envpack.server.tensors import BINARY_ONLY, FLOATING, Tensor, Tolerance, read_served_config
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
 from envpack.verification.checks.inference import MATCH_CONFIGURATION, configuration_mismatch
+from envpack.verification.choice import Chosen
 from envpack.verification.explanations import may_be_refusal
-from envpack.verification.requests import Chosen, SmokeRequest, and_full_batch, in_one_request, items_of
+from envpack.verification.requests import SmokeRequest, and_full_batch, in_one_request, items_of
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped, warning
 
@@ -23,6 +25,11 @@ _ANY_LENGTH = (
     "compute for inputs of any length, or declare in config.pbtxt the length that it takes; ignore this if clients send"
     " no other"
 )
+_AS_UTF_8 = (
+    "decode and encode strings as UTF-8, name the encoding of files, and make arrays of text with dtype=object,"
+    " never np.bytes_"
+)
+_OF_CODEC = re.compile(r"codec can't (?:en|de)code")
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
 
@@ -132,18 +139,36 @@ def check_lengths(model: LoadedModel, request: SmokeRequest) -> Check | None:
     """Only shown if generated inputs of one element are answered, and longer ones with an error, although
     `config.pbtxt` leaves their length open (`-1`): a warning
     """
+    responses, refusal = _answer_or_refusal(model, request)
+    if refusal:
+        why = f"answers inputs of one element, and longer ones with an error: sent {request.description}: {refusal}"
+        return warning("lengths", why, _ANY_LENGTH)
+    mismatches = (configuration_mismatch(model.config, outputs) for outputs in responses)
+    mismatch = next(filter(None, mismatches), "")
+    return failed("infer", f"sent {request.description}: {mismatch}", MATCH_CONFIGURATION) if mismatch else None
+
+
+@check("text", of="answers")
+def check_text(model: LoadedModel, request: SmokeRequest) -> Check | None:
+    """Only shown if the strings of generated inputs are answered in ASCII alone, and those of other languages with an
+    error of a codec: a warning
+    """
+    _, refusal = _answer_or_refusal(model, request)
+    if not _OF_CODEC.search(refusal):
+        return None
+    return warning("text", f"answers text in ASCII alone: sent {request.description}: {refusal}", _AS_UTF_8)
+
+
+def _answer_or_refusal(model: LoadedModel, request: SmokeRequest) -> tuple[Responses, str]:
+    """The answer to a request, or the error with which the model refuses it; any other error is raised."""
     try:
-        responses = model.ask(request.inputs, request.parameters)
+        return model.ask(request.inputs, request.parameters), ""
     except RequestError as error:
         reason = read_model_error(error.message, "").reason
         error.sent = request.description
         if error.timed_out or not error.status or not may_be_refusal(reason):
             raise
-        why = f"answers inputs of one element, and longer ones with an error: sent {request.description}: {reason}"
-        return warning("lengths", why, _ANY_LENGTH)
-    mismatches = (configuration_mismatch(model.config, outputs) for outputs in responses)
-    mismatch = next(filter(None, mismatches), "")
-    return failed("infer", f"sent {request.description}: {mismatch}", MATCH_CONFIGURATION) if mismatch else None
+        return (), reason
 
 
 @check("formats", of="answers", step="inference", kind="formats-differ")

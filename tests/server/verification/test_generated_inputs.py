@@ -112,6 +112,7 @@ def verdicts(environment, tmp_path_factory):
     write("nothing_found", "np.ones((len(given), 0))", [("TYPE_FP32", "2")])
     write("for_six", "given / (given.shape[0] <= 6 or {}[given.shape[0]])", [("TYPE_FP32", "2")])
     write("for_eight", "given / (given.shape[0] <= 8 or {}[given.shape[0]])", [("TYPE_FP32", "2")])
+    write("ascii_text", "len(given.decode('ascii'))", [STRING])
     write("for_one_number", "[float(row) for row in given]", [("TYPE_FP32", "-1")])
     found = verify(repository, spec=ServerSpec(Settings(runtime="process")))
     assert found.answer == "no"
@@ -194,3 +195,10 @@ def test_inputs_of_open_length_are_sent_with_several_elements_too(verdicts):
     assert refused.status == "warning"
     assert "(variable dimensions of 3): TypeError: only " in refused.evidence
     assert "lengths" not in {check.id for name in ("pixels", "bytes") for check in verdicts[name].checks}
+
+
+def test_text_of_other_languages_is_sent_too(verdicts):
+    assert verdicts["ascii_text"].ok
+    refused = check(verdicts["ascii_text"], "text")
+    assert (refused.status, "UnicodeDecodeError: 'ascii' codec" in refused.evidence) == ("warning", True)
+    assert [name for name, verdict in verdicts.items() if check(verdict, "text")] == ["ascii_text"]

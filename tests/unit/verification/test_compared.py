@@ -8,7 +8,13 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.compared import answer_to_other, check_constant, check_formats, check_lengths
+from envpack.verification.checks.compared import (
+    answer_to_other,
+    check_constant,
+    check_formats,
+    check_lengths,
+    check_text,
+)
 from envpack.verification.requests import SmokeRequest
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, REQUEST, SERVED, Client, output
@@ -146,3 +152,21 @@ def test_an_error_that_no_input_causes_is_no_refusal_of_longer_ones():
     with pytest.raises(RequestError, match="not healthy") as raised:
         check_lengths(LoadedModel(client, "m", CONFIG), LONGER)
     assert raised.value.sent == LONGER.description
+
+
+FOREIGN = replace(REQUEST, description="with text that is not ASCII")
+
+
+@every_row(
+    ("answer", "warned"),
+    [
+        ("UnicodeEncodeError: 'ascii' codec can't encode character '\\xe9' in position 3", True),
+        ("the text is unfit: 'ascii' codec can't decode byte 0xc3 in position 5", True),
+        ("ValueError: could not convert string to float: '1 caf\xe9'", False),
+        (output(b"1 caf\xc3\xa9", datatype="BYTES"), False),
+    ],
+)
+def test_text_of_other_languages_is_answered_too(answer, warned):
+    found = check_text(LoadedModel(Client(answer), "m", CONFIG), FOREIGN)
+    assert (found is not None) is warned
+    assert found is None or (found.status, "sent with text that is not ASCII: " in found.evidence) == ("warning", True)

@@ -7,7 +7,7 @@ from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.compared import check_second_load
 from envpack.verification.checks.inference import check_samples
-from envpack.verification.requests import Chosen
+from envpack.verification.choice import Chosen
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, REQUEST, Client, output
@@ -69,7 +69,7 @@ def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minim
 
 
 def second_load(client, wanted, before=()):
-    chosen = Chosen((REQUEST,), wanted, answer=before)
+    chosen = Chosen(requests=(REQUEST,), samples=wanted, answer=before)
     return check_second_load("again", client, "m", chosen)
 
 

@@ -15,6 +15,7 @@ from envpack.verification.requests import (
     PLAIN,
     Filling,
     fillings,
+    generate_foreign_text,
     generate_longer,
     generate_other,
     generate_requests,
@@ -145,3 +146,13 @@ def test_variable_dimensions_have_several_elements_after_one():
     assert generate_longer(served, first, Filling(size=16)) is None
     fixed = config(("TYPE_FP32", [2]))
     assert generate_longer(fixed, next(generate_requests(fixed)), PLAIN) is None
+
+
+def test_text_of_other_languages_is_where_text_was():
+    served = config(("TYPE_STRING", [2]), ("TYPE_STRING", [1]), ("TYPE_FP32", [1]))
+    filling = Filling({"IN0": "text", "IN1": "JSON"})
+    first = next(generate_requests(served, filling))
+    text, *others = generate_foreign_text(first, filling).inputs
+    assert [item.decode().isascii() for item in text.data] == [False, False]
+    assert others == list(first.inputs[1:])
+    assert generate_foreign_text(first, Filling(dict.fromkeys(("IN0", "IN1"), "PNG"))) is None
