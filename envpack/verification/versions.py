@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from envpack.repository.code import sends_requests
@@ -12,7 +12,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.log import UNHEALTHY, plain_lines, read_model_error
 from envpack.server.tensors import read_served_config
 from envpack.support.errors import InputError
-from envpack.verification.answers import LoadedModel
+from envpack.verification.answers import LoadedModel, Responses
 from envpack.verification.checks import compared, concurrency, inference, process
 from envpack.verification.choice import Chosen, NoRequest, choose_requests, record_sample
 from envpack.verification.explanations import explain_answer
@@ -104,16 +104,7 @@ class Inference:
         checks, answer = inference.check_smoke(loaded, requests)
         if not checks[0].ok:
             return InferenceResult(tuple(checks))
-        if chosen.other and (other := compared.answer_to_other(loaded, chosen.other)) is not None:
-            is_compared = before or (samples and samples.have_answers)
-            constant = None if is_compared else compared.check_constant(loaded, chosen.other, (answer, other))
-            items = compared.check_items(loaded, (requests[0], chosen.other), (answer, other))
-            checks += filter(None, (items, constant))
-        if not before:
-            longer = compared.check_lengths(loaded, chosen.longer) if chosen.longer else None
-            checks += filter(None, (longer, compared.check_text(loaded, chosen.foreign) if chosen.foreign else None))
-        formats = None if config.decoupled else compared.check_formats(loaded, requests[0])
-        checks += [formats] if formats else []
+        checks += filter(None, _comparisons(loaded, chosen, answer, again=before is not None))
         count = None
         if samples is not None:
             expected, count = inference.check_samples(loaded, samples)
@@ -122,7 +113,9 @@ class Inference:
             together = concurrency.check_together(loaded, samples, chosen.filling)
             checks += [together] if together else []
         warm = process.usage_of(server, model.name)
-        latency = inference.measure_latency(loaded, requests[0], self._timed)
+        latency, last = inference.measure_latency(loaded, requests[0], self._timed) or (None, answer)
+        later = compared.check_later(loaded, requests[0], answer, last, samples)
+        checks += [later] if later else []
         if model.has_stub:
             checks += process.checks_of_use(server, model, memory, warm, latency.requests if latency else 0)
         if not before:
@@ -150,6 +143,21 @@ class Inference:
             fix += f"; if no client sends such a request as was generated here, {record_sample(model)}"
         failure = Failure(kind, f"{sent}{append_exit(model_error.reason, ended)}", details, fix)
         return explain_hidden(server, model, failure)
+
+
+def _comparisons(loaded: LoadedModel, chosen: Chosen, answer: Responses, *, again: bool) -> Iterator[Check | None]:
+    """Checks of the answers to further requests; fewer if they were sent to a newer version before."""
+    first = chosen.requests[0]
+    if chosen.other and (other := compared.answer_to_other(loaded, chosen.other)) is not None:
+        if not again and not (chosen.samples and chosen.samples.have_answers):
+            yield compared.check_constant(loaded, chosen.other, (answer, other))
+        yield compared.check_items(loaded, (first, chosen.other), (answer, other))
+    if chosen.longer and not again:
+        yield compared.check_lengths(loaded, chosen.longer)
+    if chosen.foreign and not again:
+        yield compared.check_text(loaded, chosen.foreign)
+    if not loaded.config.decoupled:
+        yield compared.check_formats(loaded, first)
 
 
 def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> str:

@@ -116,6 +116,13 @@ FAULTS = (
         },
     ),
     Broken(
+        "wrong_later",
+        DOUBLE.replace("data * 2", "data * data.dtype.type(COUNT.pop() if COUNT else 3)") + "COUNT = [2] * 9\n",
+        "wrong-answers",
+        "after more requests, the answer to the same one is another: OUT element 0 is 3 instead of 2",
+        files={"envpack/smoke.json": '{"data": [{"IN": [1]}], "validation_data": [{"OUT": [2]}]}'},
+    ),
+    Broken(
         "wrong_stream",
         COUNT,
         "wrong-answers",

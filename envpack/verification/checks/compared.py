@@ -29,6 +29,7 @@ _AS_UTF_8 = (
     "decode and encode strings as UTF-8, name the encoding of files, and make arrays of text with dtype=object,"
     " never np.bytes_"
 )
+_KEPT = "find what execute keeps from one request to the next"
 _OF_CODEC = re.compile(r"codec can't (?:en|de)code")
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
@@ -205,6 +206,24 @@ def check_formats(model: LoadedModel, request: SmokeRequest) -> Check | None:
 
 def _difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
     return responses_difference((expected,), (found,), lambda _: _JSON_TOLERANCE)
+
+
+@check("later", of="answers", step="inference", kind="wrong-answers")
+def check_later(
+    model: LoadedModel, request: SmokeRequest, before: Responses, last: Responses, samples: Samples | None
+) -> Check | None:
+    """Only shown if the answer to the first request is another one after the timed requests, and stays so: failed if it
+    was the expected one before and all samples must be right, else a warning
+    """
+    unequal = responses_difference(before, last, lambda _: TOGETHER)
+    if not unequal or responses_difference(last, model.ask(request.inputs, request.parameters), lambda _: TOGETHER):
+        return None
+    what = f"after more requests, the answer to the same one is another: {unequal}"
+    if samples and samples.minimum_match == 1:
+        was_wrong, is_wrong = (samples.samples[0].difference(answer, samples) for answer in (before, last))
+        if is_wrong and not was_wrong:
+            return failed("later", what, _KEPT)
+    return warning("later", what, f"ignore this if the model learns from requests; else {_KEPT}")
 
 
 def check_second_load(check: str, client: Client, name: str, chosen: Chosen) -> Check | None:

@@ -117,7 +117,8 @@ def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCo
     Fewer samples of `envpack/smoke.json` than required got the expected answer, or one without an expected answer got
     an error. The first differences are shown.
     Correct the model or the expectation; `rtol`, `atol` and `minimum_match` under the key `envpack` set how exact
-    answers must be.
+    answers must be. If the check `later` fails, the first sample was right, and is not after more requests: find what
+    the code keeps from one request to the next, such as a list that grows or an array that it changes in place.
     """
     right = refused = 0
     wrong = []
@@ -143,17 +144,21 @@ def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCo
     return failed("expected", f"{shown}{errors} ({'; '.join(wrong[:_SHOWN_FAILURES])})", fix), reported
 
 
-def measure_latency(model: LoadedModel, request: SmokeRequest, count: int) -> Latency | None:
-    """Time up to ``count`` complete answers, one after the other, for at most a second; None if ``count`` is 0."""
+def measure_latency(model: LoadedModel, request: SmokeRequest, count: int) -> tuple[Latency, Responses] | None:
+    """Time up to ``count`` complete answers, one after the other, for at most a second, and return the last one too.
+
+    None if ``count`` is 0.
+    """
+    answer: Responses = ()
     seconds: list[float] = []
     until = time.monotonic() + _LATENCY_SECONDS
     while len(seconds) < count and time.monotonic() < until:
         started = time.perf_counter()
-        model.ask(request.inputs, request.parameters)
+        answer = model.ask(request.inputs, request.parameters)
         seconds.append(time.perf_counter() - started)
     if not seconds:
         return None
-    return Latency(len(seconds), percentile(seconds, 50), percentile(seconds, 95))
+    return Latency(len(seconds), percentile(seconds, 50), percentile(seconds, 95)), answer
 
 
 def percentile(values: Sequence[float], part: int) -> float:

@@ -5,7 +5,7 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.compared import check_second_load
+from envpack.verification.checks.compared import check_later, check_second_load
 from envpack.verification.checks.inference import check_samples
 from envpack.verification.choice import Chosen
 from envpack.verification.samples import Sample, Samples
@@ -71,6 +71,26 @@ def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minim
 def second_load(client, wanted, before=()):
     chosen = Chosen(requests=(REQUEST,), samples=wanted, answer=before)
     return check_second_load("again", client, "m", chosen)
+
+
+# What is expected of the first sample and of its answer after more requests, that answer twice, and the status.
+LATER = [
+    (output(1.0), 1.0, (output(1.0),), ""),
+    (output(1.0), 1.0, (output(2.0), output(2.0)), "failed"),
+    (output(1.0), 0.9, (output(2.0), output(2.0)), "warning"),
+    (None, 1.0, (output(2.0), output(2.0)), "warning"),
+    (output(5.0), 1.0, (output(2.0), output(2.0)), "warning"),
+    (output(1.0), 1.0, (output(2.0), output(3.0)), ""),
+    (output(1.0), 1.0, (output(2.0), output(1.0)), ""),
+]
+
+
+@every_row(("wanted", "minimum", "answers", "status"), LATER)
+def test_an_answer_may_not_become_another_one_and_stay_so(wanted, minimum, answers, status):
+    last, *again = answers
+    model = LoadedModel(Client(*again), "m", CONFIG)
+    found = check_later(model, REQUEST, (output(1.0),), (last,), samples(wanted, minimum_match=minimum))
+    assert (found.status if found else "") == status
 
 
 # The answers after a second load, to the first request and then to samples of which two of three must be right; and

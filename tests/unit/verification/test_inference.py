@@ -235,7 +235,8 @@ def test_percentiles_lie_between_the_nearest_values(values, part, value):
 
 def test_as_many_requests_are_timed_as_asked_for():
     client = Client(output(1.0))
-    latency = measure_latency(LoadedModel(client, "m", CONFIG), REQUEST, 3)
+    latency, last = measure_latency(LoadedModel(client, "m", CONFIG), REQUEST, 3)
+    assert last == (output(1.0),)
     assert client.sent == [("m", REQUEST.inputs, True, REQUEST.parameters)] * 3
     assert (latency.requests, len(client.sent)) == (3, 3)
     assert 0 < latency.p50 <= latency.p95
