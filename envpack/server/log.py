@@ -24,7 +24,7 @@ _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
 _FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
 _RESTART = re.compile(r"'(?P<instance>[^']+)' was restarted \(\d+, process \d+\): (?P<reason>[^\n]+)")
-_UNLOADED = re.compile(r"'(?P<instance>[^'\n]+)' crashed when it was unloaded: (?P<reason>[^\n]+)")
+_UNLOADED = re.compile(r"'([^'\n]+)' (crashed when it was unloaded: [^\n]+|ends although its atexit functions [^\n]+)")
 _CRASH_FRAME = re.compile(r" ?\d{1,3}# ")  # of the stack that a server prints after its signal
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
 _LOAD_PREFIX = re.compile(
@@ -195,9 +195,9 @@ def restarts(log: str) -> dict[str, str]:
     return {restart["instance"]: restart["reason"] for restart in found if restart}
 
 
-def crashes_of_unloaded(log: str) -> dict[str, str]:
-    """How the process of each instance ended that crashed in ``finalize`` or after it, as envpack's stub says."""
-    return {found["instance"]: found["reason"] for found in _UNLOADED.finditer(log)}
+def faults_of_unloaded(log: str) -> tuple[str, ...]:
+    """How processes of instances ended that crashed in ``finalize`` or after it, or hung, as envpack's stub says."""
+    return tuple(dict.fromkeys(f"{instance} {what}" for instance, what in _UNLOADED.findall(log)))
 
 
 def _messages(log: str) -> Iterator[tuple[str, str]]:

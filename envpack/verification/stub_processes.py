@@ -61,11 +61,11 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 
 def instances(server: Server, model: str) -> tuple[Instance, ...]:
     """The living instances of a model, ordered by the process ids of their stubs."""
-    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(stub) == model)
+    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if model_of(stub) == model)
 
 
 def _worker(server: Server, stub: Process) -> Process:
-    watched = (process for process in _alive(server.watched(stub.pid)) if _model_of(process) == _model_of(stub))
+    watched = (process for process in _alive(server.watched(stub.pid)) if model_of(process) == model_of(stub))
     children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
     process = next(itertools.chain(watched, children), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
@@ -77,7 +77,7 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
     A server that is process 1 of its container also has templates as children, whose stubs have ended.
     """
-    return tuple(child for child in _alive(server.children()) if _model_of(child) and not is_template(child))
+    return tuple(child for child in _alive(server.children()) if model_of(child) and not is_template(child))
 
 
 def reports(server: Server, found: tuple[Instance, ...]) -> tuple[StubReport, ...]:
@@ -203,7 +203,7 @@ def is_template(process: Process) -> bool:
     return _TEMPLATE in process.arguments[_ARGUMENTS:]
 
 
-def _model_of(process: Process) -> str:
+def model_of(process: Process) -> str:
     """Name of the model's folder, from the stub's first argument ``<model>/<version>/<file>``."""
     if len(process.arguments) < _ARGUMENTS:
         return ""

@@ -16,14 +16,14 @@ from envpack.repository.folders import Stamps, source_stamps
 from envpack.repository.model import Model
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
-from envpack.server.log import FILES_LIMIT, crashes_of_unloaded, failures_to_finalize, read_model_error, restarts
+from envpack.server.log import FILES_LIMIT, failures_to_finalize, faults_of_unloaded, read_model_error, restarts
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
 from envpack.verification.checks.compared import LEFT_BEHIND
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
 from envpack.verification.loading import request_load, suggest_fix
-from envpack.verification.stub_processes import is_template, living_stubs
+from envpack.verification.stub_processes import is_template, living_stubs, model_of
 from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
 
 _UNLOAD_SECONDS = 10.0
@@ -121,7 +121,7 @@ def check_repository(repository: Path) -> Check:
     return warning("repository", evidence, findings[0].fix)
 
 
-_CRASHED = "look at finalize, and at what libraries do when the process ends"
+_ENDS_BADLY = "look at finalize, and at what libraries do when the process ends"
 _COMPETE = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
 
 
@@ -216,17 +216,16 @@ def check_restarts(log: str) -> Check | None:
 
 @check("finalize", of="server", step="unload")
 def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check | None:
-    """Only shown if `finalize` of a model raised an exception, or its process crashed then, which only the server's log
-    reports: a warning
+    """Only shown if `finalize` of a model raised an exception, or its process crashed or hung then, which only the
+    server's log reports: a warning
     """
     raised = {
         f"{model.name} raised an exception in finalize: {error.reason}": error.frames
         for text, model in itertools.product(failures_to_finalize(log), models)
         if (error := read_model_error(text, server.server_path(model.folder))).frames
     }
-    crashes = crashes_of_unloaded(log).items()
-    found = [*raised, *(f"{instance} crashed when it was unloaded: {reason}" for instance, reason in crashes)]
-    fix = suggest_fix(next(iter(raised.values()))) if raised else _CRASHED
+    found = [*raised, *faults_of_unloaded(log)]
+    fix = suggest_fix(next(iter(raised.values()))) if raised else _ENDS_BADLY
     return warning("finalize", "; ".join(found), fix) if found else None
 
 
@@ -236,7 +235,7 @@ def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, f
     if loaded:
         return f"the model {loaded[0]}", _UNLOAD_SECONDS
     if stubs := living_stubs(server):
-        return f"process {stubs[0].pid} ({stubs[0].name})", _UNLOAD_SECONDS
+        return f"process {stubs[0].pid} of {model_of(stubs[0])}", _UNLOAD_SECONDS
     orphans = server.orphans()
     others = [orphan for orphan in orphans if not is_template(orphan)]
     if others:

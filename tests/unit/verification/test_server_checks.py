@@ -158,7 +158,7 @@ def test_what_ends_shortly_after_the_unload_is_awaited():
     ("states", "processes", "regions", "left"),
     [
         ({"m": "READY"}, (STUB,), ("x",), "the model m"),
-        ({"m": "UNAVAILABLE"}, (STUB,), ("x",), "process 7 (triton_python_b)"),
+        ({"m": "UNAVAILABLE"}, (STUB,), ("x",), "process 7 of m"),
         ({}, (), ("x", "y"), "shared memory x"),
     ],
 )
@@ -329,6 +329,12 @@ def test_each_model_that_raises_in_finalize_is_named_once():
         "n raised an exception in finalize: OSError: file is closed"
     )
     assert check.fix == "correct the model's code at /srv/m/1/model.py:16"
+
+
+def test_an_unloaded_model_that_did_not_end_by_itself_is_named():
+    how = "ends although its atexit functions have not returned within 5 s"
+    check = check_finalize(SimpleNamespace(server_path=str), [], f"envpack stub: 'm_0' {how}\n")
+    assert (check.status, check.evidence) == ("warning", f"m_0 {how}")
 
 
 def test_a_crash_of_an_unloaded_model_is_named():
