@@ -197,7 +197,7 @@ def restarts(log: str) -> dict[str, str]:
 
 def faults_of_unloaded(log: str) -> tuple[str, ...]:
     """How processes of instances ended that crashed in ``finalize`` or after it, or hung, as envpack's stub says."""
-    return tuple(dict.fromkeys(f"{instance} {what}" for instance, what in _UNLOADED.findall(log)))
+    return tuple(f"{instance} {what}" for instance, what in dict(_UNLOADED.findall(log)).items())
 
 
 def _messages(log: str) -> Iterator[tuple[str, str]]:
