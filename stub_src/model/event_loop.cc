@@ -1,24 +1,12 @@
 #include "model/event_loop.h"
 
 #include "model/interpreter.h"
-#include "module/error.h"
-#include "module/logger.h"
 
 namespace py = pybind11;
 
 namespace envpack::model {
 
 namespace {
-
-// Logs and returns what ended a coroutine before its end.
-std::optional<abi::Failure> TakeFailure(const py::object& future) {
-  if (!future.attr("cancelled")().cast<bool>()) {
-    const py::object error = future.attr("exception")();
-    if (error.is_none()) return std::nullopt;
-    module::Log(module::TracebackOf(error, error.attr("__traceback__")), abi::LogLevel::kError);
-  }
-  return CallModel([&] { future.attr("result")(); });
-}
 
 // asyncio hands SystemExit and KeyboardInterrupt of a coroutine to its future, and raises them out of
 // run_forever() too: before the future's owner knows of them, and while other coroutines run.
@@ -71,7 +59,7 @@ void EventLoop::Spawn(const py::object& coroutine, const EndHandler& on_end) {
   spawned_.add(future);  // which refers to the task
   future.attr("add_done_callback")(py::cpp_function([spawned = spawned_, on_end](const py::object& done) {
     spawned.attr("discard")(done);
-    on_end(TakeFailure(done));
+    on_end(CallModel([&] { done.attr("result")(); }));
   }));
 }
 

@@ -26,7 +26,7 @@ class EventLoop {
   void Stop();
 
   // Starts a coroutine, and keeps it until it ends, since asyncio has weak references only. Ignores its
-  // result, logs its exception, and calls `on_end` in the loop's thread, with the exception's text if any.
+  // result, and calls `on_end` in the loop's thread, with the text of its exception if any.
   using EndHandler = std::function<void(const std::optional<abi::Failure>&)>;
   void Spawn(const pybind11::object& coroutine, const EndHandler& on_end);
 

@@ -8,6 +8,7 @@
 
 #include "channel/refusal.h"
 #include "module/error.h"
+#include "module/logger.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
@@ -68,12 +69,15 @@ void Execution::Spawn(const py::object& coroutine, EventLoop& loop) const {
   auto senders = std::make_shared<std::vector<std::shared_ptr<module::ResponseSender>>>();
   for (const auto& request : requests_) senders->push_back(request->sender());
   loop.Spawn(coroutine, [senders, name = name_](const std::optional<abi::Failure>& failure) {
+    const std::string text =
+        channel::RequestFailure(name, failure ? failure->text : LossAtReturn(name, true));
+    if (failure) module::LogFailure(text);
     for (const auto& sender : *senders) {
       if (sender->IsFactoryDeleted() || sender->IsRescheduled()) continue;
       if (failure) {
-        sender->Fail(channel::RequestFailure(name, failure->text));
+        sender->Fail(text);
       } else {
-        sender->FailWhenLost(channel::RequestFailure(name, LossAtReturn(name, true)));
+        sender->FailWhenLost(text);
       }
     }
     senders->clear();  // asyncio keeps this function until garbage is collected

@@ -23,6 +23,13 @@ bool NamesHaveUtf8(py::object trace) {
   return true;
 }
 
+// The lines that Python prints for an exception.
+std::string TracebackOf(const py::object& exception, const py::object& trace) {
+  const py::object lines =
+      py::module_::import("traceback").attr("format_exception")(py::type::of(exception), exception, trace);
+  return TextOf(py::str("").attr("join")(lines));
+}
+
 }  // namespace
 
 std::string TextOf(py::handle text) {
@@ -34,12 +41,6 @@ std::string TextOf(py::handle text) {
 
 std::string TextOf(const py::error_already_set& error) {
   return NamesHaveUtf8(error.trace()) ? error.what() : TracebackOf(error.value(), error.trace());
-}
-
-std::string TracebackOf(const py::object& exception, const py::object& trace) {
-  const py::object lines =
-      py::module_::import("traceback").attr("format_exception")(py::type::of(exception), exception, trace);
-  return TextOf(py::str("").attr("join")(lines));
 }
 
 py::object FindModule(const char* name) {

@@ -20,9 +20,6 @@ std::string TextOf(pybind11::handle text);
 // of a function has no UTF-8.
 std::string TextOf(const pybind11::error_already_set& error);
 
-// The lines that Python prints for an exception.
-std::string TracebackOf(const pybind11::object& exception, const pybind11::object& trace);
-
 // A module that has been imported; null if it has not.
 pybind11::object FindModule(const char* name);
 
