@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
+from envpack.verification.checks.concurrency import shortened
 from envpack.verification.checks.inference import configuration_mismatch, percentile
 from envpack.verification.choice import Attempts
 from envpack.verification.explanations import explain, explain_answer
+from envpack.verification.requests import generate_variants, with_items
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount
 
@@ -41,6 +43,7 @@ class Answer:
     made_up: str = ""  # what the inputs hold, if the request was generated; ``""`` if it was given
     # How many generated requests the model refused until it accepted this one, or this one and all others.
     refused: int = 0
+    neighbours: tuple[Request, ...] = ()  # of another length, to be sent in a batch with this one
 
     @property
     def fix(self) -> str:
@@ -134,6 +137,9 @@ def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> t
         error = _error(answer.responses)
         if error is None:
             answer.refused = len(refused)
+            if config.batched:
+                *_, other = generate_variants(config, 2, filling, uneven=True)
+                answer.neighbours = (_request(with_items(other, 2).inputs, request.parameters, name),)
             return (answer,)
         if models.has_ended(name) or not attempts.is_refusal(request, read_model_error(error, str(folder))):
             return (answer,)
@@ -159,33 +165,59 @@ def _answered(models: Models, config: ServedConfig, request: Request) -> tuple[R
 
 def _send_together(models: Models, config: ServedConfig, answers: Sequence[Answer]) -> None:
     """Send requests in batches, as a server merges them; each has to get the answer that it gets alone."""
-    for batch in _batches(answers, config.largest_batch):
-        found = models.infer([answer.request for answer in batch])
-        for answer, responses in zip(batch, found, strict=True):
+    for batch in _batches(answers, config):
+        first, is_alone = batch[0], len(batch) == 1
+        if is_alone:
+            batch.append(_neighbour(models, config, first))
+        if sum(answer.request.items for answer in batch) > config.largest_batch:
+            continue
+        answered = models.infer([answer.request for answer in batch])
+        for answer, responses in zip(batch, answered, strict=True):
             fault = _fault(responses, config)
             if not fault and not answer.fault:
-                fault = responses_difference(_read(answer.responses), _read(responses), lambda _: TOGETHER)
+                alone = _read(answer.responses)
+                # What follows the answer that a request gets alone can be padding, to the longest of the batch.
+                found = shortened(_read(responses), alone, 1)
+                fault = responses_difference(alone, found, lambda _: TOGETHER)
                 fault = fault if fault and _is_repeatable(models, config, answer) else ""
             answer.fault = answer.fault or (f"in a batch of {len(batch)} requests: {fault}" if fault else "")
+        if is_alone:
+            first.fault = first.fault or batch[-1].fault
 
 
-def _batches(answers: Sequence[Answer], largest: int) -> Iterator[list[Answer]]:
-    """Requests that a server merges: of equal shapes, with no more items than a batch may have.
-
-    A request that nothing can be merged with is merged with itself.
-    """
+def _batches(answers: Sequence[Answer], config: ServedConfig) -> Iterator[list[Answer]]:
+    """Requests that a server merges: of shapes that it merges, with no more items than a batch may have."""
     alike: dict[object, list[Answer]] = {}
     for answer in answers:
-        shapes = frozenset((tensor.name, tensor.shape[1:]) for tensor in answer.request.inputs)
+        inputs = answer.request.inputs
+        shapes = frozenset((tensor.name, () if config.ragged else tensor.shape[1:]) for tensor in inputs)
         alike.setdefault(shapes, []).append(answer)
     for group in alike.values():
         batch: list[Answer] = []
-        for answer in group if len(group) > 1 else group * 2:
-            if batch and sum(one.request.items for one in (*batch, answer)) > largest:
+        for answer in group:
+            if batch and sum(one.request.items for one in (*batch, answer)) > config.largest_batch:
                 yield batch
                 batch = []
             batch.append(answer)
         yield batch
+
+
+def _neighbour(models: Models, config: ServedConfig, answer: Answer) -> Answer:
+    """A request to merge with one that is alone, of another length if the model answers such a one; else the same."""
+    twice = (
+        replace(tensor, shape=(2 * tensor.shape[0], *tensor.shape[1:]), content=bytes(tensor.content) * 2)
+        for tensor in answer.request.inputs
+    )
+    same = replace(answer.request, inputs=tuple(twice))
+    for request in (*answer.neighbours, same):
+        neighbour = Answer(request)
+        if answer.request.items + request.items <= config.largest_batch:
+            _send(models, config, neighbour)
+            if not neighbour.fault:
+                return neighbour
+    if neighbour.fault:
+        answer.fault = f"with its items twice in one request: {neighbour.fault}"
+    return answer
 
 
 def _is_repeatable(models: Models, config: ServedConfig, answer: Answer) -> bool:

@@ -264,7 +264,7 @@ class _Burst:
         if not unequal:
             return
         unequal = f"the answer to the request {conversation.requests[step].description}: {unequal}"
-        if not _mismatch(alone, _shortened(answer, alone, items=min(1, self._config.largest_batch))):
+        if not _mismatch(alone, shortened(answer, alone, items=min(1, self._config.largest_batch))):
             self.padded.append(unequal)
             return
         self.wrong.append(unequal)
@@ -297,7 +297,7 @@ def _first_mismatch(expected: tuple[Responses, ...], found: tuple[Responses, ...
     return next(filter(None, map(_mismatch, expected, found)), "")
 
 
-def _shortened(found: Responses, alone: Responses, items: int) -> Responses:
+def shortened(found: Responses, alone: Responses, items: int) -> Responses:
     """The responses, their outputs cut where those end that a request gets alone.
 
     ``items`` are the first dimensions that are no length: an output with another number of items stays as it is.

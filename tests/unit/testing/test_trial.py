@@ -210,8 +210,62 @@ def test_batches_have_no_more_items_than_the_configuration_allows_and_equal_shap
     data = [[n] for n in range(5)] + [[1, 2]]
     (tmp_path / "in.json").write_text(json.dumps({"data": [{"IN": values} for values in data]}))
     assert try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.json")]).ok
-    assert [text.count("[1, 1]") for text in repository.texts("info")[6:]] == [4, 1, 0]
-    assert repository.texts("info")[-1] == "[[1, 2], [1, 2]]"
+    batches = [text for text in repository.texts("info")[6:] if text.count("[") > 2]
+    assert batches == ["[[1, 1], [1, 1], [1, 1], [1, 1]]", "[[1, 1], [2, 1]]", "[[1, 2], [2, 2]]"]
+
+
+def test_requests_of_other_lengths_meet_in_a_batch_if_the_configuration_says_so(repository, server, tmp_path):
+    code = "def execute(requests, stub):\n    stub.log(repr([r.inputs[0].shape for _, r in requests]))\n"
+    ragged = CONFIG.replace("dims: [ -1 ] }", "dims: [ -1 ] allow_ragged_batch: true }", 1)
+    repository.add("m", code + "    return [out(r) for _, r in requests]\n", BATCHES + ragged)
+    (tmp_path / "in.json").write_text(json.dumps({"data": [{"IN": [1]}, {"IN": [1, 2]}]}))
+    assert try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.json")]).ok
+    assert repository.texts("info")[-1] == "[[1, 1], [1, 2]]"
+
+
+PADDED = """def width(request):
+    return request[1].inputs[0].shape[1]
+
+def padded(request, length):
+    items, own = request.inputs[0].shape
+    numbers = ints(request.inputs[0].content)
+    rows = [numbers[at : at + own] + [0] * (length - own) for at in range(0, items * own, own)]
+    answer = out(request, lambda _: sum(rows, []))
+    return replace(answer, outputs=[replace(answer.outputs[0], shape=[items, length])])
+
+"""
+# By what a model does with requests of unequal lengths: its execute(), and the fault of the only request it is sent.
+UNEQUAL = {
+    "right": ("return [out(r) for _, r in requests]", ""),
+    "as many items as the first": (
+        "n = len(ints(requests[0][1].inputs[0].content))\n    return [out(r, lambda ns: ns[:n]) for _, r in requests]",
+        "in a batch of 2 requests: OUT 1 elements instead of ",
+    ),
+    "pads to the longest": ("n = max(map(width, requests))\n    return [padded(r, n) for _, r in requests]", ""),
+    "fails beside them": (
+        (
+            "uneven = len({len(r.inputs[0].content) for _, r in requests}) > 1\n"
+            "    return [Response(error='uneven') if uneven else out(r) for _, r in requests]"
+        ),
+        "in a batch of 2 requests: uneven",
+    ),
+    "one item in a request": (
+        "return [Response(error='two') if len(r.inputs[0].content) > 4 else out(r) for _, r in requests]",
+        "with its items twice in one request: two",
+    ),
+}
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["made-up", "given"])
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_the_only_request_is_sent_beside_one_of_another_length(repository, server, tmp_path, name, given):
+    body, fault = UNEQUAL[name]
+    ragged = CONFIG.replace("dims: [ -1 ] }", "dims: [ -1 ] allow_ragged_batch: true }", 1)
+    repository.add("m", f"{PADDED}def execute(requests, stub):\n    {body}\n", BATCHES + ragged)
+    (tmp_path / "in.json").write_text(json.dumps({"data": [{"IN": [4]}]}))
+    sources = [str(tmp_path / "in.json")] if given else []
+    (answer,) = try_model(server, "m", repository.folder / "m", sources).answers
+    assert answer.fault.startswith(fault) if fault else not answer.fault
 
 
 def test_a_request_that_a_server_rejects_is_in_no_batch(repository, server, tmp_path):

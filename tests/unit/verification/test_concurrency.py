@@ -115,12 +115,12 @@ def test_what_is_longer_than_alone_may_be_padded(check, others, status, evidence
 def test_an_answer_is_cut_in_every_dimension_but_that_of_its_items():
     found = ((Tensor("Y", "INT32", (2, 2, 3), tuple(range(12))),),)
     alone = ((Tensor("Y", "INT32", (2, 1, 2), (0, 1, 6, 7)),),)
-    assert concurrency._shortened(found, alone, items=1) == alone
-    assert concurrency._shortened(found, ((Tensor("Y", "INT32", (1, 2, 3), ()),),), items=1) == found
-    assert concurrency._shortened(found, ((Tensor("Y", "INT32", (1, 2, 1), ()),),), items=0)[0][0].data == (0, 3)
-    assert concurrency._shortened((*found, *found), alone, items=1) == (*found, *found)
+    assert concurrency.shortened(found, alone, items=1) == alone
+    assert concurrency.shortened(found, ((Tensor("Y", "INT32", (1, 2, 3), ()),),), items=1) == found
+    assert concurrency.shortened(found, ((Tensor("Y", "INT32", (1, 2, 1), ()),),), items=0)[0][0].data == (0, 3)
+    assert concurrency.shortened((*found, *found), alone, items=1) == (*found, *found)
     empty = ((Tensor("Y", "INT32", (1, 0, 2), ()),),)
-    assert concurrency._shortened(empty, ((Tensor("Y", "INT32", (1, 0, 1), ()),),), items=1) == empty
+    assert concurrency.shortened(empty, ((Tensor("Y", "INT32", (1, 0, 1), ()),),), items=1) == empty
 
 
 def test_errors_fail_with_the_first_message(check):
