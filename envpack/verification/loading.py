@@ -38,6 +38,7 @@ from envpack.verification.stub_processes import (
     abort_workers,
     dead_stubs,
     describe_exit,
+    instances,
 )
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
 
@@ -211,6 +212,12 @@ def _no_thread(log: str) -> Failure:
 
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
     is_full = server.at_process_limit()
+    if last_started_stub(log) and not instances(server, model.name) and not is_full:
+        reason = f"not loaded after {timeout:g} s: its process has ended, and the server waits forever"
+        fix = (
+            f"up to Triton 24.04, a failed load ends only while no other model is loaded: `envpack verify {model.name}`"
+        )
+        return Failure("load-timeout", reason, plain_lines(log), fix)
     frames = abort_and_read_frames(server, model)
     where = frames[0] if frames else "the model's imports or initialize"
     lines = plain_lines(log)

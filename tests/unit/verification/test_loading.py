@@ -56,6 +56,14 @@ def test_a_load_that_does_not_end_at_the_limit_of_threads_has_that_as_its_fix(mo
     assert "limits of threads" in loading._timed_out(server, None, "loading\n", 5.0).fix
 
 
+def test_a_load_that_does_not_end_after_its_process_is_not_said_to_block():
+    """Servers up to 24.04 wait so for another model that they serve."""
+    server = SimpleNamespace(at_process_limit=lambda: False, children=lambda: ())
+    failure = loading._timed_out(server, SimpleNamespace(name="m"), INITIALIZED, 5.0)
+    assert "its process has ended" in failure.reason
+    assert "envpack verify m`" in failure.fix
+
+
 def test_the_command_that_gives_a_model_its_python_names_the_model():
     model = SimpleNamespace(name="m")
     line = "/backends/python/stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object"
