@@ -29,6 +29,7 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 _ACCOUNT = re.compile(r"(?<![\w@/:.%~+-])(?!mailto:)[\w.%~+-]{1,64}:[^\s@/\\\"'<>`:]{1,128}@(?!sha\d)(?=[\w\[])")
+_DIGEST = re.compile(rf"@sha256:{_NO_PORT}[0-9a-f]+\W*$")  # of an image
 _CONDA_TOKEN = re.compile(r"/t/[^/\s]+(?=/)|(?<=[^/])/t/[^/\s?#.]+$")
 _VALUE = re.compile(r"(?P<name>[?&;][^=&#;\s]{1,200}=)[^&#;\s]+")
 _SIGNATURE = re.compile(
@@ -116,7 +117,7 @@ def _redacted(match: re.Match[str]) -> str:
     rest = match["rest"]
     account = _account(rest)
     if ":" in rest[:account]:  # of a password with "@" and "/", browsers take a part for the host
-        account = rest.rindex("@") + 1
+        account = _DIGEST.sub("", rest).rindex("@") + 1
     rest = _below_secret_host(rest[account:])
     rest = _CONDA_TOKEN.sub("/t/***", rest) if _on_server(match) else rest
     shown = _VALUE.sub(r"\g<name>***", _SIGNATURE.sub(r"\g<name>***", rest))
@@ -130,6 +131,7 @@ def _on_server(match: re.Match[str]) -> bool:
 
 def _account(rest: str) -> int:
     """Length of the account in what follows the scheme, with its ``@``; 0 without one."""
+    rest = _DIGEST.sub("", rest)
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     if "@" in authority:
         return authority.rindex("@") + 1
