@@ -17,6 +17,7 @@ from envpack.support.replacement import write_text
 from envpack.support.text import may_be_path
 
 _TIMEOUT = 30.0  # seconds
+_silent: set[Path] = set()  # programs that did not end by then, which this process does not start again
 _PROBE = """
 import json, os, sys, sysconfig
 get = sysconfig.get_config_var
@@ -115,10 +116,15 @@ def _is_remembered(value: object) -> bool:
 
 
 def _probe(executable: Path) -> Facts | None:
+    if executable in _silent:
+        return None
     try:
         completed = run([executable, "-I", "-S", "-c", _PROBE], env=bare_environment(), timeout=_TIMEOUT)
         facts = parse_json(completed.stdout) if completed.returncode == 0 else None
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        _silent.add(executable)
+        return None
+    except (OSError, ValueError):
         return None
     if not _are_facts(facts):
         return None

@@ -283,6 +283,16 @@ def test_broken_interpreter_is_skipped(tmp_path):
     assert available_interpreters([tmp_path]) == ()
 
 
+def test_an_interpreter_that_hangs_is_started_once_by_a_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("envpack.conda.probe._TIMEOUT", 0.2)
+    folder = make_interpreter(tmp_path, "3.10.1")
+    with (folder / "python3.10").open("a") as script:
+        script.write("exec sleep 60\n")
+    for _ in range(2):
+        assert available_interpreters([folder]) == ()
+    assert (folder / "started").read_text() == "x\n"
+
+
 def test_interpreter_of_the_distribution_has_the_lowest_preference(tmp_path):
     own = make_interpreter(tmp_path / "usr/bin", "3.8.20", patched=True)
     other = make_interpreter(tmp_path / "opt/bin", "3.8.2")
