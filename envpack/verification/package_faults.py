@@ -58,6 +58,11 @@ PACKAGE_FAULTS = (
         rf"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{{0,2000}}{UNRESOLVED.pattern}",
     ),
     Fault(
+        "",
+        "no program listens at that address: start it where the server runs, or correct the address",
+        raised=r"\w{1,60}: [^\n]{0,2000}Connection refused",
+    ),
+    Fault(
         "environment-unusable",
         "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
         reported=r"init_fs_encoding|No module named 'encodings'|Python could not start"

@@ -63,6 +63,21 @@ OF_PACKAGES = [
         },
     ),
     (
+        ("load-failed", "no program listens at that address: start it where the server runs"),
+        {
+            "raised": [
+                "ConnectionRefusedError: [Errno 111] Connection refused",
+                "redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. Connection refused.",
+                (
+                    "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=5000): Max retries"
+                    " exceeded with url: /health (Caused by NewConnectionError(\"HTTPConnection(host='localhost',"
+                    ' port=5000): Failed to establish a new connection: [Errno 111] Connection refused"))'
+                ),
+                'psycopg2.OperationalError: connection to server at "::1", port 5432 failed: Connection refused',
+            ]
+        },
+    ),
+    (
         ("environment-unusable", "Python did not find its standard library"),
         {
             "reported": [
