@@ -94,10 +94,16 @@ def package_of(module: str) -> str:
     return found[0] if found else normalise_name(module)
 
 
+def requirement_of(module: str) -> str:
+    """What to require for a module that is imported: its package, with extras if hardly anything imports without."""
+    package = package_of(module)
+    return f"{package}[grpc,http]" if package == "tritonclient" else package
+
+
 def package_with(name: str) -> str:
-    """The package to install for a dotted name, in words if it is only that of a namespace."""
+    """What to require for a dotted name, in words if it is only that of a namespace."""
     part = package_part(name)
-    return f"the package with the part of {part} that is imported" if part in NAMESPACES else package_of(part)
+    return f"the package with the part of {part} that is imported" if part in NAMESPACES else requirement_of(part)
 
 
 def is_of_package(module: str) -> bool:

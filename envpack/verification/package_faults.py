@@ -129,6 +129,11 @@ PACKAGE_FAULTS = (
     ),
     Fault(
         "module-missing",
+        "add tritonclient[{extra}] to the model's requirements",
+        raised=r"RuntimeError: The installation does not include (?P<extra>grpc|http) support\. Specify",
+    ),
+    Fault(
+        "module-missing",
         "add the package of the {library} library to the model's requirements",
         raised=r"ImportError: \s{0,9}[^\n]{1,300} requires the (?P<library>[\w .-]{1,60}) library but it was not found",
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from envpack.repository.imports import find_own_module, imported_modules
 from envpack.repository.model import Model
 from envpack.requirements.format import naming, unread_in
-from envpack.requirements.import_names import is_of_package, is_provided, package_of
+from envpack.requirements.import_names import is_of_package, is_provided, requirement_of
 from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
 from envpack.support.text import enumerated
@@ -121,7 +121,7 @@ def _of_packages(model: Model, missing: Mapping[str, str]) -> dict[str, str]:
 
 
 def _packages(modules: Collection[str]) -> Sequence[str]:
-    return [*dict.fromkeys(map(package_of, modules))]
+    return [*dict.fromkeys(map(requirement_of, modules))]
 
 
 def _own_module(model: Model, module: str) -> Path | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from envpack.repository.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
 from envpack.repository.adoption.mlflow_model import MLMODEL, read_mlflow_model
 from envpack.repository.adoption.modules import imported, read_function
-from envpack.requirements.import_names import package_of
+from envpack.requirements.import_names import requirement_of
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError
 from envpack.support.folders import real_path
@@ -68,7 +68,7 @@ def read_estimator(file: Path, python: str) -> Artifact:
     if not (version or own):
         raise bad_artifact("this pickle contains no model of scikit-learn", "log the model with MLflow", file)
     modules, others = imported(file.parent, own)
-    packages = [package_of(name) for name in others if name not in _GIVEN]
+    packages = [requirement_of(name) for name in others if name not in _GIVEN]
     lines = [f"scikit-learn=={version}" if version else "scikit-learn", numpy]
     lines += [*(["pandas"] if says[b"feature_names_in_"] else []), *packages]
     requirements = requirements_in(file.parent, python)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from envpack.repository.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
-from envpack.requirements.import_names import package_of, package_part
+from envpack.requirements.import_names import package_part, requirement_of
 from envpack.support.bounded_reading import read_source
 from envpack.support.tables import Location
 
@@ -41,7 +41,7 @@ def read_function(module: str, name: str, python: str) -> Artifact:
     if not any(isinstance(node, ast.FunctionDef) for node in found):
         raise bad_artifact(f"there is no function {name}", "name one that the module defines at its top level", file)
     sources, others = imported(folder, [module])
-    packages = ["numpy", *(package_of(other) for other in others if other != "numpy")]
+    packages = ["numpy", *(requirement_of(other) for other in others if other != "numpy")]
     return Artifact(
         kind="function",
         title=f"function {module}.{name}",

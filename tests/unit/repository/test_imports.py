@@ -1,7 +1,7 @@
 """Imports of a model's code."""
 
 from envpack.repository.imports import imported_modules
-from envpack.requirements.import_names import is_provided, package_of
+from envpack.requirements.import_names import is_provided, package_of, requirement_of
 from tests.tables import every_row
 
 
@@ -122,3 +122,9 @@ def test_packages_provide_modules_by_name(module, packages, provided):
 )
 def test_the_package_of_a_module_is_known(module, package):
     assert package_of(module) == package
+
+
+def test_a_client_of_triton_is_required_with_what_it_imports():
+    assert package_of("tritonclient") == "tritonclient"
+    assert requirement_of("tritonclient") == "tritonclient[grpc,http]"
+    assert requirement_of("cv2") == package_of("cv2")

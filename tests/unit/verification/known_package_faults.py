@@ -161,6 +161,14 @@ OF_PACKAGES = [
         },
     ),
     (
+        ("module-missing", "add tritonclient[http] to the model's requirements"),
+        {"raised": ["RuntimeError: The installation does not include http support. Specify 'http' or 'all' while i"]},
+    ),
+    (
+        ("module-missing", "add tritonclient[grpc,http] to the model's requirements"),
+        {"raised": ["ModuleNotFoundError: No module named 'tritonclient'"]},
+    ),
+    (
         ("module-missing", "add the package of the PyTorch library to the model's requirements"),
         {"raised": ["ImportError: \nX requires the PyTorch library but it was not found in your environment."]},
     ),
