@@ -99,6 +99,23 @@ def test_a_model_is_not_written_into_what_it_is_made_of(folder):
         assert not place.exists()
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
+
+
+def test_a_file_that_git_lfs_has_not_fetched_is_named(folder):
+    (folder.source / "m.joblib").write_text(POINTER)
+    (folder.source / "pack").mkdir()
+    (folder.source / "pack/__init__.py").write_text(CODE)
+    (folder.source / "pack/weights.bin").write_text(POINTER)
+    for artifact, file in ((folder.source / "m.joblib", "m.joblib"), ("pack:double", "pack/weights.bin")):
+        with pytest.raises(InputError) as raised:
+            adopt(str(artifact), folder.models / "twice")
+        error = raised.value
+        assert (error.kind, error.where) == ("lfs-pointer", str(folder.source / file))
+        assert error.hint == "fetch the file: `git lfs pull`"
+    assert not folder.models.exists()
+
+
 def test_a_failure_leaves_nothing_behind(folder, monkeypatch):
     def fail(project, model, progress):
         place = str(model.folder / "requirements.txt")
