@@ -52,6 +52,8 @@ def is_pickle(start: bytes) -> bool:
 def read_estimator(file: Path, python: str) -> Artifact:
     """Read which packages a pickled model needs; what it expects and answers, only the model itself knows."""
     content = _content(file)
+    if content[-1:] != b"." and len(content) < _MOST:  # the last byte of every pickle
+        raise bad_artifact("the pickle breaks off", "copy or write the file again", file)
     found = _VERSION.search(content)
     version = found[3][: int.from_bytes(found[1] or found[2], "little")].decode() if found else ""
     named = (*_CLASS.findall(content), *_OLD_CLASS.findall(content))

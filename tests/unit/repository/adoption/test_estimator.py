@@ -141,6 +141,15 @@ def test_what_a_module_beside_the_file_imports_comes_along(tmp_path):
     assert artifact.requirements["requirements.txt"].split() == ["scikit-learn", "numpy", "pillow", "pandas"]
 
 
+@every_row("pack", [bytes, gzip.compress, lzma.compress])
+def test_a_file_that_was_cut_off_is_not_taken_for_another_model(tmp_path, pack):
+    content = pack(pickled(Estimator(), 4, coefficients=list(range(1000))))
+    (tmp_path / "m.joblib").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError) as raised:
+        inspect_artifact(str(tmp_path / "m.joblib"))
+    assert raised.value.message == "the pickle breaks off"
+
+
 def test_nothing_is_unpickled(tmp_path):
     trap, file = Trap(), tmp_path / "model.pkl"
     trap.path = str(tmp_path / "written")
