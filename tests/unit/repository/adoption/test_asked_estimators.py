@@ -1,0 +1,41 @@
+"""What a pickled estimator is asked, with a module in place of joblib."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.repository.adoption.answers import ask
+from envpack.repository.adoption.artifact import Artifact
+
+JOBLIB = """
+import numpy as np
+
+
+class Model:
+    n_features_in_ = 3
+
+    {body}
+
+
+def load(file):
+    return Model()
+"""
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """The answers of an estimator by the body of its class."""
+
+    def answers(body):
+        (tmp_path / "joblib.py").write_text(JOBLIB.format(body=body))
+        artifact = Artifact(kind="sklearn", title="a model", source=tmp_path, files={}, requirements={})
+        return ask(artifact, tmp_path, Path(sys.executable), 60)
+
+    return answers
+
+
+def test_a_model_that_takes_no_negative_number_answers(answers):
+    found = answers("def predict(self, rows): assert (rows >= 0).all(); return np.log1p(rows).sum(axis=1)")
+    assert found.is_batched
+    assert len(found.data) == 8
