@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.repository.adoption.artifact import Artifact, bad_artifact
+from envpack.repository.adoption.artifact import IN_A_PACKAGE, Artifact, bad_artifact
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.processes import bare_environment, run
 from envpack.support.text import one_line, printable_line
 
-_DECLARE = "declare its tensors"  # a step of `code/ask.py`
+# Steps of `code/ask.py`.
+_DECLARE, _ANSWER = "declare its tensors", "answer its example"
 _PROGRAM = Path(__file__).with_name("code") / "ask.py"
 _LOG = "log the model with MLflow, with a signature"
 _EXPORT = "export it with tensors of numbers or text alone; a classifier of scikit-learn with zipmap=False"
@@ -24,7 +25,7 @@ _EXPORT = "export it with tensors of numbers or text alone; a classifier of scik
 _LACKS_MODULE = {"mlflow": "log the model again with code_paths=[…] or pip_requirements=[…]"}
 _OWN_MODULE = "put the module, or a requirements.txt with the package, beside it"
 _UNDECLARED = {
-    "sklearn": _LOG,
+    "sklearn": IN_A_PACKAGE,  # which has no `predict`, such as a transformer or a dict
     "onnx": _EXPORT,
     "function": "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and"
     " shape: Annotated[np.ndarray, np.float32, (-1, 4)]",
@@ -33,7 +34,9 @@ _FAILED = {
     "mlflow": "try it there: mlflow models predict; and log it again once that works",
     "sklearn": f"write the file again with the versions that load it, or {_LOG}",
     "onnx": "onnx.checker.check_model says what is wrong with a file",
-    "function": "correct the module until it can be imported in an empty folder, with the packages that it requires",
+    "function": "correct the module until it can be imported in an empty folder, with the packages that it requires; a"
+    " file that it reads is copied with a package alone: make it MODULE/__init__.py, with the file beside it, and open"
+    " that by Path(__file__)",
 }
 
 
@@ -99,6 +102,8 @@ def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> Input
     fix = _FAILED[artifact.kind]
     if step == _DECLARE:
         fix = _UNDECLARED.get(artifact.kind, fix)
+    elif step == _ANSWER and artifact.kind == "sklearn":
+        fix = _LOG  # only its author knows which inputs it accepts
     elif reason.startswith(("ModuleNotFoundError", "ImportError")):
         fix = _LACKS_MODULE.get(artifact.kind, _OWN_MODULE)
     error = bad_artifact(what, fix, artifact.source)

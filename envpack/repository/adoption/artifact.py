@@ -30,9 +30,13 @@ class Artifact:
 
 
 # How a model that is none of these becomes one of them.
+IN_A_PACKAGE = (
+    "put it into a package, beside an __init__.py with a function that loads and calls it, and name that:"
+    " package:function"
+)
 OTHER_MODELS = (
     "save a model of another library with MLflow, such as mlflow.pytorch.save_model(model, FOLDER, signature=…), or as"
-    " .onnx; or name a function that loads and calls it, module:function"
+    f" .onnx; or {IN_A_PACKAGE}"
 )
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from envpack.repository.adoption.answers import ask
 from envpack.repository.adoption.artifact import Artifact
+from envpack.support.errors import InputError
+from tests.tables import every_row
 
 JOBLIB = """
 import numpy as np
@@ -39,3 +41,22 @@ def test_a_model_that_takes_no_negative_number_answers(answers):
     found = answers("def predict(self, rows): assert (rows >= 0).all(); return np.log1p(rows).sum(axis=1)")
     assert found.is_batched
     assert len(found.data) == 8
+
+
+@every_row(
+    ("body", "reason", "fix"),
+    [
+        (
+            "def predict(self, rows): raise TypeError('no text')",
+            "answer its example",
+            "log the model with MLflow, with",
+        ),
+        ("def transform(self, rows): return rows", "it is a Model, which has no predict", "package:function"),
+        ("raise ValueError('other version')", "be loaded", "write the file again with the versions that load it, or"),
+    ],
+)
+def test_the_fix_is_for_the_step_that_failed(answers, body, reason, fix):
+    with pytest.raises(InputError) as refused:
+        answers(body)
+    assert reason in refused.value.message
+    assert fix in refused.value.hint
