@@ -40,7 +40,7 @@ def read_mlflow_model(folder: Path) -> Artifact:
             raise location.error(f"it names {quote(name)}, which the folder does not have", hint=fix)
     if not signature.text("inputs", ""):
         hint, pickled = _SIGNATURE, flavors.table("sklearn").text("pickled_model", "")
-        if pickled:
+        if pickled and not pickled.endswith(".skops"):  # which is no pickle
             hint += f"; or serve its scikit-learn model, whose inputs are numbers: --from {folder / pickled}"
         what = "the model has no signature that names its inputs"
         raise content.get("signature")[1].error(what, hint=hint)

@@ -105,3 +105,13 @@ def test_code_that_was_logged_is_named_by_the_path_that_it_had_then(tmp_path, pa
     assert raised.value.message == "it names 'chain.py', which the folder does not have"
     (tmp_path / "chain.py").touch()
     assert inspect_artifact(str(tmp_path)).kind == "mlflow"
+
+
+@pytest.mark.parametrize(("name", "is_proposed"), [("model.pkl", True), ("model.skops", False)])
+def test_only_a_pickle_is_proposed_in_place_of_a_model_without_a_signature(tmp_path, name, is_proposed):
+    text = MLMODEL.partition("signature:")[0].replace("model.pkl", name)
+    (tmp_path / "MLmodel").write_text(f"{text}    pickled_model: {name}\n")
+    (tmp_path / name).touch()
+    with pytest.raises(InputError) as raised:
+        inspect_artifact(str(tmp_path))
+    assert (f"--from {tmp_path / name}" in raised.value.hint) is is_proposed
