@@ -90,7 +90,7 @@ def test_a_request_may_be_empty_if_all_is_optional(triton_model):
 
 
 def test_a_number_that_does_not_fit_is_an_error(triton_model):
-    with pytest.raises(Exception, match="the model answered 3000000000, which is too large for TYPE_INT32"):
+    with pytest.raises(Exception, match="the model answered 3000000000, which does not fit into TYPE_INT32"):
         triton_model("thousands").infer({"number": [3_000_000]})
 """
 

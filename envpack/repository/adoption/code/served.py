@@ -64,10 +64,11 @@ def to_array(values, datatype):
     if datatype != "TYPE_STRING":
         array = np.asarray(values)
         array = np.array(list(array)) if array.dtype == object else array  # whose rows are lists
-        wanted = array.astype(pb_utils.triton_string_to_numpy(datatype), casting="same_kind")
-        is_cut = wanted != array if wanted.dtype.kind in "iu" else np.isfinite(wanted) != np.isfinite(array)
+        casting = "unsafe" if array.dtype.kind in "biuf" else "same_kind"  # a signature may say boolean of 0 and 1
+        wanted = array.astype(pb_utils.triton_string_to_numpy(datatype), casting=casting)
+        is_cut = wanted != array if wanted.dtype.kind in "biu" else np.isfinite(wanted) != np.isfinite(array)
         if is_cut.any():
-            raise OverflowError(f"the model answered {array[is_cut].flat[0]}, which is too large for {datatype}")
+            raise OverflowError(f"the model answered {array[is_cut].flat[0]}, which does not fit into {datatype}")
         return wanted
     array = values if isinstance(values, np.ndarray) else np.empty(len(values), dtype=object)
     encoded = np.empty(array.size, dtype=object)
