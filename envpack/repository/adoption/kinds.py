@@ -26,7 +26,7 @@ from envpack.repository.adoption.modules import imported, read_function
 from envpack.requirements.import_names import requirement_of
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError
-from envpack.support.folders import real_path
+from envpack.support.folders import real_path, whole_path
 from envpack.support.installation import install_command, program_beside
 from envpack.support.processes import run
 from envpack.support.text import one_line, printable_line
@@ -146,7 +146,7 @@ def inspect_artifact(text: str, *, python: str = "", native: bool = False) -> Ar
 
     The user's Python counts for an artifact that names none. A native ONNX file is left to Triton's ONNX Runtime.
     """
-    path, function = Path(text).absolute(), _FUNCTION.fullmatch(text)
+    path, function = whole_path(Path(text)), _FUNCTION.fullmatch(text)
     if path.exists():
         found = _read(path, python, native=native)
     elif function:

@@ -107,6 +107,16 @@ def test_code_that_was_logged_is_named_by_the_path_that_it_had_then(tmp_path, pa
     assert inspect_artifact(str(tmp_path)).kind == "mlflow"
 
 
+def test_a_folder_may_be_named_by_a_path_with_dots(tmp_path, monkeypatch):
+    for name in ("models", "repository"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "models/MLmodel").write_text(MLMODEL)
+    (tmp_path / "models/requirements.txt").write_text("mlflow\n")
+    (tmp_path / "models/model.pkl").touch()
+    monkeypatch.chdir(tmp_path / "repository")
+    assert inspect_artifact("../models").source == tmp_path / "models"
+
+
 @pytest.mark.parametrize(("name", "is_proposed"), [("model.pkl", True), ("model.skops", False)])
 def test_only_a_pickle_is_proposed_in_place_of_a_model_without_a_signature(tmp_path, name, is_proposed):
     text = MLMODEL.partition("signature:")[0].replace("model.pkl", name)
