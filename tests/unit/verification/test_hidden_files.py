@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,9 +135,17 @@ def test_what_the_failure_is_not_about_is_not_its_cause(model):
     assert after == before
 
 
-@pytest.mark.parametrize(("mode", "kind"), [(0o644, "stub-not-executable"), (0o755, "noexec-mount")])
-def test_a_stub_without_its_mode_is_no_matter_of_the_mount(model, mode, kind):
+@pytest.mark.parametrize(
+    ("mode", "flags", "kind"),
+    [
+        (0o644, 0, "stub-not-executable"),
+        (0o755, os.ST_NOEXEC, "noexec-mount"),
+        (0o100, os.ST_NOEXEC, "noexec-mount"),  # as the server leaves the mode of a stub that it could not start
+    ],
+)
+def test_a_stub_without_its_mode_is_no_matter_of_the_mount(model, mode, flags, kind, monkeypatch):
     stub = model / STUB_NAME
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
     stub.touch()
     stub.chmod(mode)
     failure = Failure("noexec-mount", f"env: {stub}: Permission denied", (), "mount it with exec")
