@@ -226,7 +226,9 @@ def test_what_each_request_leaves_is_a_warning(good):
 
 
 def test_a_process_that_ends_after_its_answer_is_a_fault(good):
-    """The thread keeps the process until it ends it, also where the model is unloaded before."""
+    """The thread keeps the process until it ends it, also where the model is unloaded before; or other requests are
+    still sent to it, on a slow machine.
+    """
     stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)
     shutil.copy(stub, good / "good" / STUB_NAME)
     model = good / "good/1/model.py"
@@ -234,8 +236,8 @@ def test_a_process_that_ends_after_its_answer_is_a_fault(good):
     model.write_text(model.read_text().replace(begin, f"{begin}        {end}\n"))
     verdict = verify(good, spec=PROCESS)
     assert not verdict.ok
-    (check,) = [check for check in verdict.checks if not check.ok]
-    assert re.fullmatch(r"good\w* was started again: the model's process \d+ exited with status 3", check.evidence)
+    (check,) = [check for check in (*verdict.checks, *verdict.models[0].checks) if not check.ok]
+    assert re.search(r"\bthe model's process \d+ exited with status 3", check.evidence)
 
 
 def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):

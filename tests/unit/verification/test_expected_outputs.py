@@ -91,6 +91,8 @@ def test_an_answer_may_not_become_another_one_and_stay_so(wanted, minimum, answe
     model = LoadedModel(Client(*again), "m", CONFIG)
     found = check_later(model, REQUEST, (output(1.0),), (last,), samples(wanted, minimum_match=minimum))
     assert (found.status if found else "") == status
+    assert not found or found.id == "later"
+    assert not found or found.evidence.endswith("the same one is another: OUT element 0 is 2 instead of 1")
 
 
 # The answers after a second load, to the first request and then to samples of which two of three must be right; and

@@ -10,6 +10,7 @@ from envpack.inspection.state import BuildState
 from envpack.repository.model import open_model
 from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.server.kserve import IndexEntry, RequestError
+from envpack.server.tensors import Tensor
 from envpack.support.errors import InputError
 from envpack.verification import judge as judging
 from envpack.verification.checks import process
@@ -53,6 +54,25 @@ def test_every_served_version_is_asked_the_newest_first(server, model):
     assert client.asked == ["", "9", "2"]
     said = [check.evidence.partition(" returned")[0] for check in verdict.checks if check.id == "infer"]
     assert said[1:] == ["version 9:", "version 2:"]
+
+
+def test_longer_and_foreign_inputs_are_sent_to_the_newest_version_alone(server, model):
+    strings = {"data_type": "TYPE_STRING", "dims": [-1]}
+    client = Versions(server)
+    client._config = {"input": [{"name": "IN", **strings}], "output": [{"name": "OUT", **strings}]}
+    refused = "UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3 in position 5"
+
+    def infer(model, inputs, **options):
+        client.sent.append((client.version, inputs[0].data))
+        if not inputs[0].data[0].isascii() or len(inputs[0].data) > 1:
+            raise RequestError(refused, status=500)
+        return (Tensor("OUT", "BYTES", inputs[0].shape, inputs[0].data),)
+
+    client.infer = infer
+    verdict = Judge(server, client, JudgeOptions(5.0, requests=1)).judge(model)
+    assert (verdict.ok, verdict.failure) == (True, None)
+    assert [check.status for check in verdict.checks if check.id in ("lengths", "text")] == ["warning"] * 2
+    assert {version for version, data in client.sent if len(data) > 1 or not data[0].isascii()} == {""}
 
 
 def test_an_older_version_that_fails_fails_the_model(server, model):
@@ -355,3 +375,11 @@ def test_what_a_model_raises_is_the_cause_although_its_environment_was_changed(s
     verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
     assert (verdict.ok, verdict.failure.kind) == (False, "inference-failed")
     assert [check.id for check in verdict.checks if not check.ok] == ["infer", "files"]
+
+
+def test_what_the_timed_requests_leave_behind_is_counted_for_each_of_them(server, model, monkeypatch):
+    counted = []
+    monkeypatch.setattr(process, "check_leaks", lambda _, __, requests: counted.append(requests))
+    Judge(server, Client(server, CONFIG), JudgeOptions(5.0, requests=3)).judge(model)
+    Judge(server, Client(server, CONFIG), JudgeOptions(5.0, requests=0)).judge(model)
+    assert counted == [3, 0]
