@@ -148,7 +148,7 @@ def test_a_stub_without_its_mode_is_no_matter_of_the_mount(model, mode, flags, k
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
     stub.touch()
     stub.chmod(mode)
-    failure = Failure("noexec-mount", f"env: {stub}: Permission denied", (), "mount it with exec")
+    failure = Failure("noexec-mount", "its process ended", (f"env: {stub}: Permission denied",), "mount it with exec")
     server = Container(model.parent, model.parents[1] / "mounted/models")
     assert explain_hidden(server, open_model(model), failure).kind == kind
 
