@@ -53,7 +53,7 @@ def imported_modules(model_folder: Path, python: str, main: str = "model.py") ->
     come from elsewhere.
 
     The imports of the file ``main`` are followed to other files of the model. Imports that a ``try`` or a condition
-    guards are not counted, nor those of a file that changes ``sys.path``.
+    guards are not counted, nor those that follow a change of ``sys.path``.
 
     Returns for the first part of each module's name, ``"FILE:LINE"``; for one in a namespace, like
     ``google.cloud.storage``, for the parts up to the package.
@@ -109,8 +109,10 @@ def _imports(file: Path) -> Iterator[_Import]:
         tree = ast.parse(text)
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # whatever runs the file reports it
         return
-    if "sys.path" in text:
-        return
+    before, changes, _ = text.partition("sys.path")
+    if changes:  # what follows may lie anywhere
+        ahead = (node for node in tree.body if node.lineno <= before.count("\n"))
+        tree.body = [node for node in ahead if isinstance(node, (ast.Import, ast.ImportFrom))]
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()

@@ -21,7 +21,7 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         "m/1/parts/third.py": "import yaml\n",
         "m/1/parts/unused.py": "import never\n",
         "m/1/helper.py": "import requests\n",
-        "m/1/elsewhere.py": "import sys\nsys.path.append('/x')\nimport unknown\n",
+        "m/1/elsewhere.py": "import sys, early\ndef f(): import late\nsys.path.append('/x')\nimport unknown\n",
         "m/1/old.py": "print 'Python 2'\nimport never\n",
         "m/shared/__init__.py": "import below\n",
         "m/docs/conf.py": "import sphinx\n",
@@ -36,6 +36,7 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         "requests": f"{tmp_path}/m/1/helper.py:1",
         "below": f"{tmp_path}/m/shared/__init__.py:1",
         "scipy": f"{tmp_path}/m/1/near.py:1",
+        "early": f"{tmp_path}/m/1/elsewhere.py:1",
         "pandas": f"{tmp_path}/m/1/parts/first.py:2",
         "yaml": f"{tmp_path}/m/1/parts/third.py:1",
     }
