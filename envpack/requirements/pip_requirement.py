@@ -102,7 +102,7 @@ _CONDA_BUILD_FOLDER = re.compile(
 )
 _LONGEST = 4096  # characters of a requirement without its hashes; the patterns of pip's libraries need the square
 _CHANNEL = re.compile(r"[\w./-]{1,200}::(?P<name>[\w.-]{1,200})")
-_HINT = "write it like numpy<2"
+_HINT = "write it like numpy<2, each on a line of its own"
 
 
 @dataclass(frozen=True)

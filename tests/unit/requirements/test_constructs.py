@@ -44,7 +44,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
             "pip freeze > requirements.txt",
         ),
         ("requirements.txt", "a 1.0\n", "write a==1.0"),
-        ("requirements.txt", "please install a\n", "write it like numpy<2"),
+        ("requirements.txt", "a b, c\n", "write it like numpy<2, each on a line of its own"),
         ("requirements.txt", "--config-settings x\n", "remove it"),
         ("requirements.txt", "${NO_SUCH_VARIABLE_HERE}\n", "set the environment variable"),
         ("environment.yml", f"{CONDA}platforms: [osx-64]\n", "add the platform"),
