@@ -152,8 +152,8 @@ _ERROR_PATTERNS = (
         kind="channel-unreachable",
         pattern="^(?:GatewayError|FetchRepoDataError): ",
         message="a channel does not answer{through} ({channels}): {reason}",
-        hint="{network_hint}; without a channel, envpack takes Python from this machine, and other"
-        " packages belong under pip:",
+        hint="{network_hint}; or name no channel: envpack then takes Python from this machine, and other packages"
+        " belong under pip:",
     ),
     ErrorPattern(
         kind="engine-failed", pattern="", message="conda packages could not be resolved: {reason}", hint=ENGINE_HINT
