@@ -32,7 +32,8 @@ UNREADABLE_SETTINGS = ErrorPattern(
     kind="engine-failed",
     pattern="FileStorageError|(?:reading|parsing) configuration file",
     message="the conda engine cannot read a file of its settings or credentials: {reason}",
-    hint="correct or remove that file: pixi's config.toml, or credentials.json of rattler",
+    hint="correct or remove that file, pixi's config.toml or credentials.json of rattler; or set HOME to a folder, if"
+    " this user has none",
 )
 CREDENTIALS_HINT = "put them into ~/.netrc, the file named by RATTLER_AUTH_FILE, or the channel's address in .condarc"
 # Each download has a limit of its own; this one is for all else that the engine waits for, such as a key ring.

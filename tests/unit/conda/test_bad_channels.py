@@ -206,7 +206,10 @@ def test_a_file_that_the_engine_reads_is_blamed_and_no_channel(site, tmp_path, m
         resolved(site, tmp_path / "cache")
     assert caught.value.kind == "engine-failed"
     assert caught.value.message.startswith("the conda engine cannot read a file of its settings or credentials: ")
-    assert caught.value.hint == "correct or remove that file: pixi's config.toml, or credentials.json of rattler"
+    assert caught.value.hint.startswith(
+        "correct or remove that file, pixi's config.toml or credentials.json of rattler; "
+    )
+    assert caught.value.hint.endswith("or set HOME to a folder, if this user has none")
 
 
 SETTINGS = {
