@@ -24,6 +24,7 @@ _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
 _FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
 _RESTART = re.compile(r"'(?P<instance>[^']+)' was restarted \(\d+, process \d+\): (?P<reason>[^\n]+)")
+_UNLOADING = re.compile(r"\b([\w.-]+) v\d+: UNLOADING\b")
 _UNLOADED = re.compile(r"'([^'\n]+)' (crashed when it was unloaded: [^\n]+|ends although its atexit functions [^\n]+)")
 _CRASH_FRAME = re.compile(r" ?\d{1,3}# ")  # of the stack that a server prints after its signal
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
@@ -187,6 +188,13 @@ def request_failures(log: str) -> dict[str, str]:
 def failures_to_finalize(log: str) -> tuple[str, ...]:
     """The messages in which ``finalize`` raised an exception, for `read_model_error`; no client receives them."""
     return tuple(text for _, text in _messages(log) if "): finalize" in text)
+
+
+def not_unloaded(log: str) -> tuple[str, ...]:
+    """Models that were still there when the server's time to stop was over."""
+    before, over, _ = log.rpartition("Exit timeout expired")
+    _, _, counted = before.rpartition(" live models ")  # once a second, with their names
+    return tuple(dict.fromkeys(_UNLOADING.findall(counted))) if over else ()
 
 
 def restarts(log: str) -> dict[str, str]:

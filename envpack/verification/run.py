@@ -24,6 +24,7 @@ from envpack.repository.selection import in_loading_order, open_models
 from envpack.server.choice import GPUS, ServerSpec, choose_runtime
 from envpack.server.interface import Runtime, Server, StopResult
 from envpack.server.kserve import Client, RequestError
+from envpack.server.log import not_unloaded
 from envpack.server.stale_runs import temporary_folder
 from envpack.settings.project import Project, open_project
 from envpack.settings.releases import Release, all_releases, find_release, release_of_server
@@ -34,6 +35,7 @@ from envpack.support.interruption import once_interruptible
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import keep_last
+from envpack.support.text import enumerated
 from envpack.verification.checks.server import (
     check_again,
     check_finalize,
@@ -302,7 +304,7 @@ class _Verification:
         self.progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck > 0)
         self.progress.end(_stop_outcome(stopped))
-        leftovers = _stop_faults(stopped)
+        leftovers = _stop_faults(stopped, server.log())
         if not stopped.forced and not leftovers:
             checks.append(passed("stop", f"stopped in {stopped.seconds:.1f} s with exit status 0, nothing left behind"))
         return "", leftovers
@@ -335,12 +337,13 @@ def _restored_modes(models: Sequence[Model], backends: Path | None) -> Iterator[
                     stub.chmod(mode)
 
 
-def _stop_faults(stopped: StopResult) -> tuple[str, ...]:
+def _stop_faults(stopped: StopResult, log: str) -> tuple[str, ...]:
     """What was wrong with the server's stop; nothing if the server was killed on purpose."""
     if stopped.forced:
         return ()
-    status = (f"exit status {stopped.exit_code}",) if stopped.exit_code else ()
-    return (*stopped.leftovers, *status)
+    late = not_unloaded(log)
+    why = f": {enumerated(late)} did not end in time; check finalize" if late else ""
+    return (*stopped.leftovers, *([f"exit status {stopped.exit_code}{why}"] if stopped.exit_code else []))
 
 
 def _stop_outcome(stopped: StopResult) -> str:

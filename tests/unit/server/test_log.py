@@ -5,6 +5,7 @@ import pytest
 from envpack.server.log import (
     excerpt,
     last_started_stub,
+    not_unloaded,
     plain_lines,
     read_abort_frames,
     read_model_error,
@@ -152,3 +153,18 @@ def test_a_coroutine_that_waits_is_in_no_stack_and_no_line_of_the_event_loop_is_
         assert read_abort_frames(log, "/models/m") == ("/models/m/1/model.py:3 in execute",)
     library = 'Python traceback:\n  File "/env/lib/python3.10/site-packages/served.py", line 9 in execute\n'
     assert read_abort_frames(library, "/models/m") == ("/env/lib/python3.10/site-packages/served.py:9 in execute",)
+
+
+STOPPED = """I1129 15:50:14.181382 7 server.cc:345] "Timeout 1: Found 2 live models and 0 in-flight requests"
+I1129 15:50:14.181415 7 server.cc:351] "slow-end v1: UNLOADING"
+I1129 15:50:14.181416 7 server.cc:351] "other v2: UNLOADING"
+I1129 15:50:15.182742 7 server.cc:345] "Timeout 0: Found 1 live models and 0 in-flight requests"
+I1129 15:50:15.182777 7 server.cc:351] "slow-end v1: UNLOADING"
+"""
+
+
+def test_a_model_that_is_there_when_the_time_to_stop_is_over_is_named():
+    over = 'E1129 15:50:15.182791 7 main.cc:535] "failed to stop server: Internal - Exit timeout expired. Exiting."\n'
+    assert not_unloaded(f"{STOPPED}{over}") == ("slow-end",)
+    assert not_unloaded(STOPPED) == ()
+    assert not_unloaded("") == ()

@@ -223,3 +223,11 @@ def test_the_time_of_a_verdict_is_that_of_every_zone(repository, monkeypatch):
         monkeypatch.undo()
         time.tzset()
     assert started.utcoffset() == datetime.timedelta(0)
+
+
+def test_a_model_that_delays_the_stop_is_named_with_the_exit_status():
+    log = 'Found 1 live models and 0\n"slow v1: UNLOADING"\n"Exit timeout expired."\n'
+    stopped = StopResult(exit_code=1, forced=False, leftovers=("x",), seconds=15.0)
+    assert module._stop_faults(stopped, log) == ("x", "exit status 1: slow did not end in time; check finalize")
+    assert module._stop_faults(stopped, "") == ("x", "exit status 1")
+    assert module._stop_faults(replace(stopped, forced=True), log) == ()
