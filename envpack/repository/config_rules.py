@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.repository.config import DeclaredTensor, ModelConfig
-from envpack.repository.folders import file_in, is_too_long
+from envpack.repository.folders import file_in, is_too_long, version_folders
 from envpack.support.bounded_reading import opened
 from envpack.support.text import counted
 
@@ -21,6 +22,7 @@ _DELAY = 1  # of a queue policy's timeout_action
 _CORRID = 3  # of a control's kind
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
+_PYTHON = "libtriton_python.so"
 _COUNT_TYPES = ("TYPE_INT32", "TYPE_FP32")
 
 # Fields by message, and the first release whose schema has them; an older server refuses a configuration with one.
@@ -143,7 +145,7 @@ def _fixed_faults(model: Any, folder: Path) -> Iterator[str]:
             yield f"an instance_group has {_KINDS[group.kind]} and gpus"
         if group.profile and model.backend and model.backend != "tensorrt":
             yield "an instance_group has a profile, which only TensorRT takes"
-    yield from _parameter_faults(model)
+    yield from _python_faults(model, folder)
     if model.response_cache.enable and model.model_transaction_policy.decoupled:
         yield "response_cache is enabled, and a decoupled model cannot have one"
     if model.HasField("dynamic_batching"):
@@ -153,10 +155,16 @@ def _fixed_faults(model: Any, folder: Path) -> Iterator[str]:
         yield from _sequence_faults(model.sequence_batching, model.max_batch_size, folder)
 
 
-def _parameter_faults(config: ModelConfig) -> Iterator[str]:
+def _python_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
     on_cpu = config.parameters[_ON_CPU].string_value if _ON_CPU in config.parameters else "yes"
     if on_cpu not in ("yes", "no") and config.backend.startswith("python"):
         yield f"the parameter {_ON_CPU} is {on_cpu!r}, and must be 'yes' or 'no'"
+    runtime = os.path.normpath(config.runtime or _PYTHON)
+    if config.backend == "python" and runtime != _PYTHON:
+        # A library may be one of the model's own; model.py is that of a backend which is written in Python.
+        places = () if runtime == "model.py" else (folder, *version_folders(folder))
+        if is_too_long(runtime) or not any(file_in(place, runtime).exists() for place in places):
+            yield f"the runtime {runtime!r} is neither a file of the model nor that of the backend python, {_PYTHON}"
 
 
 def _size_faults(preferred: Sequence[int], most: int) -> Iterator[str]:

@@ -216,6 +216,11 @@ MODELS |= {
     "file_text": PYTHON + tensors() + 'default_model_filename: "net.txt"\n',
     "file_dots": PYTHON + tensors() + 'default_model_filename: "my.net.py"\n',
     "file_dash": PYTHON + tensors() + 'default_model_filename: "my-net.py"\n',
+    "runtime": PYTHON + tensors() + 'runtime: "libtriton_python.so"\n',
+    "runtime_dot": PYTHON + tensors() + 'runtime: "./libtriton_python.so"\n',
+    "runtime_code": PYTHON + tensors() + 'runtime: "model.py"\n',
+    "runtime_other": PYTHON + tensors() + 'runtime: "libtriton_onnxruntime.so"\n',
+    "runtime_case": PYTHON + tensors() + 'runtime: "LIBTRITON_PYTHON.so"\n',
     "file_dot": PYTHON + tensors() + 'default_model_filename: "./model.py"\n',
 }
 # Texts that protobuf's parsers in C++ and Python read differently.

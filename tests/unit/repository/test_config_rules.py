@@ -55,8 +55,13 @@ LOADED = (
     controls(START % PAIR, END % "bool_false_true: [false, true]"),
     controls(CORRID % "data_type: TYPE_STRING"),
     initial(ZERO),
+    'backend: "python" runtime: "libtriton_python.so"',
+    'backend: "python" runtime: "./libtriton_python.so"',
+    'backend: "python_3_8" runtime: "model.py"',
 )
 REFUSED = (
+    ('backend: "python" runtime: "model.py"', "the runtime 'model.py' is neither a file of the model nor that of"),
+    ('backend: "python" runtime: "triton_python"', "the runtime 'triton_python' is neither a file of the model nor"),
     ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),
     (tensors(y='label_filename: "labels.txt"'), "label_filename 'labels.txt', which is no file"),
     (tensors(y=f'label_filename: "{"x" * 300}"'), "which is no file"),
