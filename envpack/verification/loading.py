@@ -144,6 +144,8 @@ def append_exit(reason: str, ended: str) -> str:
 def _misconfigured(message: str, log: str) -> Failure:
     reason = configuration_error(log) or message
     kind, fix = explain(reason, "bad-config")
+    if " for repo agent '" in reason:  # the server of the wheel has none
+        fix = "verify with a server that has this agent: --image IMAGE, or --server FOLDER; or correct its name"
     return Failure(kind, reason, plain_lines(log), fix or "correct config.pbtxt")
 
 

@@ -173,6 +173,15 @@ ENTRIES = (
         found_by="verify",
     ),
     Broken(
+        "agent-missing",
+        "`config.pbtxt` names a repository agent that this server does not have",
+        _append('model_repository_agents { agents [ { name: "checksum" } ] }\n'),
+        "bad-config",
+        "unable to find 'libtritonrepoagent_checksum.so' for repo agent 'checksum'",
+        "verify with a server that has this agent: --image IMAGE, or --server FOLDER; or correct its name",
+        found_by="verify",
+    ),
+    Broken(
         "samples-syntax",
         "`smoke.json` is no JSON",
         _samples('{"data": [{"IN": }]}'),
