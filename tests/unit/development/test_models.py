@@ -178,6 +178,16 @@ def test_the_next_instance_waits_until_the_last_has_ended(debugger, monkeypatch)
     debugger.release(types.SimpleNamespace(unload=refuse), None)
 
 
+def test_a_model_that_stands_in_the_debugger_is_named_and_not_the_port_that_it_has(debugger, monkeypatch):
+    monkeypatch.setattr(module, "instances", lambda server, model: (model,))
+    monkeypatch.setattr(module, "_RELEASE_SECONDS", 0.1)
+    client = types.SimpleNamespace(unload=lambda model: None)
+    place = ("127.0.0.1", debugger.tools.debug_port)
+    with socket.create_server(place), pytest.raises(ServerError, match="one is not loaded again") as raised:
+        debugger.release(client, None)
+    assert raised.value.hint == "let it go on, or detach the debugger; then save a file again"
+
+
 def test_a_port_that_something_else_has_is_an_error(debugger, monkeypatch):
     monkeypatch.setattr(module, "instances", lambda server, model: ())
     monkeypatch.setattr(module, "_RELEASE_SECONDS", 0.1)
