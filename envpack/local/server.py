@@ -257,6 +257,9 @@ class LocalServer:
         decoupled, request = content.flag(), content.request()
         request = dataclasses.replace(request, parameters=rewritten(request.parameters))
         with process.asking(request.model):
+            if request.model != process.name and self._waits_for(request.model, process.name):
+                text = f"'{process.name}' asks '{request.model}', which waits for it: neither can answer in execute()"
+                self._log(LogLine("warning", text, "", process.name))
             responses = self._asked(process.name, request, decoupled=decoupled).stream(request)
             first, is_last = next(responses)
         if not decoupled:
@@ -267,6 +270,16 @@ class LocalServer:
         self._write(answer, stream, first, is_last=is_last)
         self._open_streams[stream] = responses
         return None if is_last else lambda: self._pump(process, request.model, stream, responses)
+
+    def _waits_for(self, name: str, other: str) -> bool:
+        """Whether a model waits for the answer of another one, by itself or through those that it asks."""
+        seen, left = {name}, [name]
+        while left:
+            loaded = self._models.get(left.pop())
+            asked = set(loaded.model.process.asked) - seen if loaded else set()
+            seen |= asked
+            left += asked
+        return other in seen
 
     def _asked(self, asker: str, request: Request, *, decoupled: bool) -> LocalModel:
         """The model that another one sends a request to."""

@@ -77,6 +77,16 @@ def test_a_request_has_a_limit_and_what_came_is_not_lost(repository, name):
     assert text.endswith("see `envpack test` and `envpack dev`" if name == "asks itself" else "allows more time")
 
 
+def test_models_that_wait_for_each_other_are_named_before_the_limit(repository):
+    for name, other in (("one", "two"), ("two", "three"), ("three", "one")):
+        code = f"def execute(requests, stub):\n    stub.ask('INFER', 0, replace(requests[0][1], model='{other}'))\n"
+        repository.add(name, code)
+    with repository.server(timeout=1) as server, pytest.raises(ModelFailed):
+        raise ModelFailed(next(server.stream(request("one", 1)))[0].error)
+    warnings = [line.text for line in repository.logged if line.level == "warning"]
+    assert warnings == ["'three' asks 'one', which waits for it: neither can answer in execute()"]
+
+
 def test_a_stream_without_end_has_a_limit_of_responses(repository, monkeypatch):
     monkeypatch.setattr(local_model, "_MOST_RESPONSES", 5)
     body = "    while True:\n        stub.send(requests[0][0], out(requests[0][1]))\n"
