@@ -64,7 +64,7 @@ def path_in_shell(folder: Path) -> str:
 
 def no_home(message: str, where: str) -> InputError:
     """The error for a home folder that the system does not know."""
-    return InputError("no-home", message, "write the whole path, or set HOME to that of a folder", where)
+    return InputError("no-home", message, "write the whole path, or set HOME to a folder", where)
 
 
 _Product = Literal["environments", "archives", "selections", "stubs", "publications", "transfers", "zig", "locks"]

@@ -52,7 +52,7 @@ def test_a_user_without_a_home_is_told_which_variable_helps(folder, monkeypatch)
 
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    with pytest.raises(InputError, match="set HOME to that of a folder") as caught:
+    with pytest.raises(InputError, match="set HOME to a folder") as caught:
         folder()
     assert caught.value.kind == "no-home"
 
