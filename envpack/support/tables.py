@@ -26,6 +26,8 @@ _TOO_DEEP = "is nested too deeply"
 _PARSER_DEPTH = "nesting depth"  # of PyYAML 6.0.4 and newer, whose parser reads ahead and reaches its own limit first
 _NULL = {"", "~", "null", "Null", "NULL"}
 HINT = "correct the file, or write it again with the tool that wrote it"
+_BLANK = re.compile(r"\{\{|\{%")  # of Jinja and others
+_TEMPLATE = "this is a template: render it with the tool that it is for, and name the result"
 
 Value: TypeAlias = "str | Table | List | None"
 _Kind = TypeVar("_Kind", str, "Table")
@@ -44,8 +46,8 @@ class Location:
         return replace(self, line=line)
 
     def error(self, message: str, *, hint: str) -> InputError:
-        """An error about this line, for the caller to raise."""
-        return InputError(self.kind, message, hint, str(self))
+        """An error about this line, for the caller to raise; one that shows a blank of a template is due to that."""
+        return InputError(self.kind, message, _TEMPLATE if _BLANK.search(message) else hint, str(self))
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}" if self.line else str(self.path)
@@ -204,12 +206,7 @@ def _yaml_hint(line: str) -> str:
     """How to correct a line that is no YAML."""
     if "\t" in line:
         return "replace the tabs of this line by blanks, which YAML requires for indentation"
-    if "{%" in line or "{{" in line:
-        return _TEMPLATE
-    return HINT
-
-
-_TEMPLATE = "this is a template: render it with the tool that it is for, and name the result"
+    return _TEMPLATE if _BLANK.search(line) else HINT
 
 
 class _Builder:

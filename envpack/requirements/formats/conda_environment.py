@@ -133,7 +133,7 @@ class _Reader:
 
     def _read_spec(self, value: Value, location: Location) -> None:
         spec = parse_spec(value) if isinstance(value, str) else None
-        if not isinstance(value, str) or spec is None or not spec.name:
+        if not isinstance(value, str) or spec is None or not spec.name or "{" in value:
             what = quote(value) if isinstance(value, str) else "an entry that is neither text nor a list called pip"
             raise location.error(f"{what} is not the name of a package", hint=_HINT)
         if " - " in value:  # YAML joins the lines of a text
@@ -204,8 +204,8 @@ def _channels(content: Table) -> tuple[str, ...]:
             raise location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
         if name.startswith(("./", "../")) and not is_url(name):
             found.append(str(local_path(name, location.path.parent.absolute())))
-        elif not name.strip():
-            raise location.error("a channel has no name", hint="write it like channels: [conda-forge]")
+        elif not name.strip() or "{" in name:
+            raise location.error(f"{quote(name)} is not a channel", hint="write it like channels: [conda-forge]")
         elif name != "nodefaults":
             found.append(name.strip())
     return tuple(dict.fromkeys(found))

@@ -235,7 +235,7 @@ def test_empty_file_and_empty_keys(write, refused):
         ("dependencies:\n- python=three\n", 2, "a version of Python"),
         ("dependencies: {}\n", 1, "must be a list"),
         ("channels: conda-forge\n", 1, "must be a list"),
-        ("channels:\n- ''\n", 2, "no name"),
+        ("channels:\n- ''\n", 2, "'' is not a channel"),
         ("channels:\n- [x]\n", 2, "must be text"),
         ("name: x\ndepends: []\n", 2, "'depends'"),
         ("name: x\nname: y\n", 2, "'name' occurs twice"),

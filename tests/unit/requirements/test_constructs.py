@@ -32,6 +32,17 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
         ("environment.yml", "dependencies:\n\t- a\n", "replace the tabs of this line by blanks"),
         ("environment.yml", "dependencies:\n{% for p in packages %}\n- a\n", "this is a template: render it"),
         ("environment.yml", "name: {{ name }}\ndependencies: [a]\n", "this is a template: render it"),
+        ("environment.yml", "dependencies: ['numpy={{ v }}']\n", "this is a template: render it"),
+        ("environment.yml", "dependencies: ['python={{ v }}']\n", "this is a template: render it"),
+        ("environment.yml", "channels: ['{{ c }}']\ndependencies: [a]\n", "this is a template: render it"),
+        ("environment.yml", "dependencies: [{pip: ['numpy=={{ v }}']}]\n", "this is a template: render it"),
+        ("environment.yml", "dependencies: ['numpy=${V}']\n", "write it like dependencies: "),
+        ("requirements.txt", "numpy=={{ v }}\n", "this is a template: render it"),
+        (
+            "pyproject.toml",
+            '[project]\nname = "m"\ndependencies = ["numpy=={{ v }}"]\n',
+            "this is a template: render it",
+        ),
         ("environment.yml", "dependencies: [a\n", "correct the file, or write it again"),
         (
             "requirements.txt",
