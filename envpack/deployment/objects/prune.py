@@ -36,20 +36,26 @@ class DigestAddress:
 
     def newest(self, current: str) -> Objects | None:
         """The publication beside the current one that was published last; ``None`` if there is none."""
-        found = self._others(current)
-        return Objects(parse_location(f"{self.folder}/{found[0]}")) if found else None
+        own = self.name.replace(DIGEST, current)
+        name = next((name for _, name in self._newest_first() if name != own), "")
+        return Objects(parse_location(f"{self.folder}/{name}")) if name else None
 
     def prune(self, keep: int, current: str, progress: Progress) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Remove all publications but the newest ones.
+        """Remove all publications but the newest ones and the current one.
+
+        Others that publish at the same time see the same order, so that they do not remove each other's.
 
         Returns the addresses of those that were removed, and a caution for each that stays because its record
         cannot be read.
         """
         removed, cautions = [], []
-        for name in reversed(self._others(current)[max(keep - 1, 0) :]):
+        own = self.name.replace(DIGEST, current)
+        for written, name in reversed(self._newest_first()[max(keep, 1) :]):
+            if name == own:
+                continue
             objects = Objects(parse_location(f"{self.folder}/{name}"))
             try:
-                if _removed(objects, progress):
+                if _removed(objects, written, progress):
                     removed.append(str(objects.location))
             except StorageError as error:
                 if error.kind != "store-corrupt":
@@ -58,16 +64,16 @@ class DigestAddress:
                 cautions.append(f"{what}; if nothing uses it, remove it from the store")
         return tuple(removed), tuple(cautions)
 
-    def _others(self, current: str) -> list[str]:
-        """The names of the publications but the current one, the newest first."""
+    def _newest_first(self) -> list[tuple[float, str]]:
+        """The times of all publications, and their names."""
         there = Objects(parse_location(self.folder))
-        names = [n for n in there.folders() if self.matches(n) and n != self.name.replace(DIGEST, current)]
+        names = [name for name in there.folders() if self.matches(name)]
         with Pool(_QUESTIONS) as pool:
             asked = [pool.submit(there.head, f"{name}/{RECORD}") for name in names]
             found = [
                 (info.modified, name) for name, answer in zip(names, asked, strict=True) if (info := answer.result())
             ]
-        return [name for _, name in sorted(found, reverse=True)]
+        return sorted(found, reverse=True)
 
 
 def parse_digest_address(url: str) -> DigestAddress | None:
@@ -88,7 +94,7 @@ def parse_digest_address(url: str) -> DigestAddress | None:
     return address
 
 
-def _removed(objects: Objects, progress: Progress) -> bool:
+def _removed(objects: Objects, written: float, progress: Progress) -> bool:
     """Remove a publication and what belongs to it, unless another process publishes there; whether it went."""
     with reserved(objects, LEASE, patience=0, say=lambda _: None, expiry=EXPIRY) as lease:
         if lease is None:
@@ -98,12 +104,9 @@ def _removed(objects: Objects, progress: Progress) -> bool:
         present = {info.path: info for info in objects.list()}
         ours = [path for path in record.known() if path in present and not is_foreign(path, record, present)]
         leases = [path for path in present if path.removeprefix(LEASE).isdigit()]
-        try:
-            # Who finds all files there, and the record as it was, publishes without a lease.
-            record.announce({path: entry.size for path, entry in record.entries.items()})
-        except StorageError as error:
-            if error.kind != "publication-conflict":
-                raise
+        # Who finds all files there, and the record as it was, publishes without a lease.
+        record.pending |= {path: entry.size for path, entry in record.entries.items()}
+        if record.exists and (record.written != written or not record.renew()):
             progress.detail(f"{objects.location} stays: another publication has just ended there")
             return False
         remove(objects, ours)

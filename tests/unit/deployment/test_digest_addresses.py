@@ -1,10 +1,11 @@
 """Addresses with the digest of what lies there: nothing overwrites them, and old ones are removed on request."""
 
 import hashlib
+import os
 
 import pytest
 
-from envpack.deployment.objects import send
+from envpack.deployment.objects import prune, send
 from envpack.deployment.objects.content import Publication, PublishedFile, pin
 from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.prune import parse_digest_address
@@ -12,6 +13,7 @@ from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.deployment.objects.send import publish
 from envpack.deployment.signing import read_signing_key, read_trust
 from envpack.settings.table import Settings
+from envpack.store.claims import reserved
 from envpack.store.objects import Objects
 from envpack.support.errors import InputError, StorageError, UsageError
 from envpack.support.progress import NoProgress
@@ -141,16 +143,39 @@ def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, 
     assert objects.read("m/1/model.py", 9)[0] == b"a"
 
 
+def test_what_others_have_published_since_stays(address, parent):
+    """Of two publishers that prune at once, none removes what the other one has just published."""
+    _, oldest, _ = published(address, "oldest")
+    _, mine, _ = published(address, "mine")
+    _, later, _ = published(address, "later")
+    assert address.prune(1, mine, NoProgress())[0] == (str(address.of(oldest)),)
+    assert address.prune(1, later, NoProgress())[0] == (str(address.of(mine)),)
+    assert names(parent) == of(later)
+
+
+def test_what_was_published_again_before_its_lease_is_taken_stays(address, parent, monkeypatch):
+    old = published(address, "old")[0]
+    _, newest, _ = published(address, "new")
+
+    def late(*given, **options):
+        PublicationRecord.read(old).renew()  # another publication ends here
+        return reserved(*given, **options)
+
+    monkeypatch.setattr(prune, "reserved", late)
+    assert address.prune(1, newest, NoProgress())[0] == ()
+    assert len(names(parent)) == 2
+
+
 def test_what_was_published_again_at_the_last_moment_stays(address, parent, monkeypatch):
     published(address, "old")
     _, newest, _ = published(address, "new")
-    announce, steps = PublicationRecord.announce, Steps()
+    renew, steps = PublicationRecord.renew, Steps()
 
-    def late(record, paths):
-        PublicationRecord.read(record._objects).renew()  # another publication ends here
-        announce(record, paths)
+    def late(record):
+        renew(PublicationRecord.read(record._objects))  # another publication ends here
+        return renew(record)
 
-    monkeypatch.setattr(PublicationRecord, "announce", late)
+    monkeypatch.setattr(PublicationRecord, "renew", late)
     assert address.prune(1, newest, steps)[0] == ()
     assert len(names(parent)) == 2
     (text,) = steps.seen
@@ -160,7 +185,9 @@ def test_what_was_published_again_at_the_last_moment_stays(address, parent, monk
 def test_a_publication_with_a_damaged_record_stays_and_does_not_keep_others(address, parent):
     oldest, damaged, newest = (published(address, text)[:2] for text in ("oldest", "damaged", "newest"))
     folder = damaged[0].location.folder
+    written = (folder / RECORD).stat().st_mtime_ns
     (folder / RECORD).write_text("{")
+    os.utime(folder / RECORD, ns=(written, written))
     pruned, cautions = address.prune(1, newest[1], NoProgress())
     assert pruned == (str(oldest[0].location),)
     reason = f"{RECORD} in the store cannot be used: it is no record of this version of envpack"
@@ -176,7 +203,7 @@ def test_another_error_of_the_store_ends_the_removal(address, monkeypatch):
     def fail(*_):
         raise StorageError("store-forbidden", "not allowed", "ask the owner")
 
-    monkeypatch.setattr(PublicationRecord, "announce", fail)
+    monkeypatch.setattr(PublicationRecord, "renew", fail)
     with pytest.raises(StorageError, match="not allowed"):
         address.prune(1, newest, NoProgress())
 
