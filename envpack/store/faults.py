@@ -84,7 +84,7 @@ def forbidden(location: Location) -> StorageError:
         what, fix = "the folder, or a file in it, refuses access", "change the permissions of the folder"
         return StorageError("store-forbidden", what, fix, str(location))
     what = "the store refuses access, or there are no credentials for it"
-    fix = "check with the cloud's own tools which account is used, and what it may do"
+    fix = "check with the cloud's own tools which account is used, and what it may do; check this machine's clock"
     return StorageError("store-forbidden", what, fix, str(location))
 
 
