@@ -244,7 +244,7 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
         return stores.AzureStore(location.bucket, **common)
     except obstore.exceptions.BaseError as error:
         reason = str(error).split("\n", maxsplit=1)[0]
-        fix = "set the variables that the cloud's own tools use; docs/guides/shared-store.md lists them"
+        fix = "set the variables that docs/guides/shared-store.md lists"
         raise UsageError("bad-store-address", f"{location} cannot be used: {reason}", fix) from error
 
 
