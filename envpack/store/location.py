@@ -30,6 +30,7 @@ _PORT = re.compile(r":[0-9]+$")
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _MOST_PATH = 800  # bytes; S3 allows 1024 for all of a key
 _SEGMENT = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+_ALTERED = re.compile(r"\\|\.(?=/|$)")  # Azure takes a backslash for a slash, and leaves out a dot at the end of a name
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def parse_location(url: str) -> Location:
         raise _bad("it names no bucket or container", url, f"write {_EXAMPLES}")
     if prefix and not all(_is_name(segment) for segment in prefix.split("/")):
         raise _bad("its path has an empty part, '.' or '..'", url, f"write {_EXAMPLES}")
+    if is_altered(prefix, cast("Scheme", scheme)):
+        raise _bad("Azure alters names with a backslash or with '.' at the end", url, "give another folder")
     return Location(url.rstrip("/"), cast("Scheme", scheme), parts.netloc, prefix, endpoint)
 
 
@@ -158,6 +161,11 @@ def is_object_path(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return length <= _MOST_PATH and all(_is_name(segment) for segment in path.split("/"))
+
+
+def is_altered(path: str, scheme: Scheme) -> bool:
+    """Whether stores of a kind keep an object of this path under another one."""
+    return scheme == "az" and _ALTERED.search(path) is not None
 
 
 def _is_name(segment: str) -> bool:

@@ -108,7 +108,7 @@ def publish_objects(
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.
     shares = template is not None and example.scheme == "s3" and plan.release.fetches_archives
-    with published_files(plan, progress, shares=shares) as found:
+    with published_files(plan, progress, shares=shares, scheme=example.scheme) as found:
         publication = pin(found, url) if template else found
         location = place(publication.digest)
         progress.begin(f"publish {counted(len(plan.models), 'model')} to {location}")

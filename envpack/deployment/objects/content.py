@@ -29,7 +29,7 @@ from envpack.repository.config_editor import set_backend, set_execution_environm
 from envpack.repository.folders import is_model_file, version_folders
 from envpack.repository.model import config_text
 from envpack.repository.placement import PYTHON_BACKEND, Backend, in_model_folder
-from envpack.store.location import is_object_path
+from envpack.store.location import Scheme, is_altered, is_object_path
 from envpack.support.bounded_reading import opened, read_json, sha256_of
 from envpack.support.errors import (
     EnvironmentBuildError,
@@ -103,7 +103,7 @@ class _Archives:
 
 @contextlib.contextmanager
 def published_files(
-    deployment: Deployment, progress: Progress = SILENT, *, shares: bool = False
+    deployment: Deployment, progress: Progress = SILENT, *, shares: bool = False, scheme: Scheme = "s3"
 ) -> Iterator[Publication]:
     """Determine the objects of a deployment; what the cache provides stays there during the block.
 
@@ -114,6 +114,7 @@ def published_files(
         deployment: the models.
         progress: receives each archive that is made.
         shares: whether several models with the same archive name that of the first one.
+        scheme: the kind of the store.
 
     Raises:
         InputError: the only model cannot be published: its environment is not in the cache
@@ -134,7 +135,7 @@ def published_files(
                 place = model.environment
                 archive = kept.enter_context(_archive(model, place, progress)) if place else None
                 backend = backends.get(model.backend)
-                files += _storable(model, _model_files(model, archive, backend, cautions, archives))
+                files += _storable(model, _model_files(model, archive, backend, cautions, archives), scheme)
             except (InputError, EnvironmentBuildError) as error:
                 errors[model.name] = error
         ModelsError.raise_any(errors, len(deployment.models))
@@ -242,14 +243,18 @@ def _model_files(
     yield from (PublishedFile(f"{model.name}/{path}", content=text.encode()) for path, text in texts.items() if text)
 
 
-def _storable(model: DeployedModel, files: Iterator[PublishedFile]) -> Iterator[PublishedFile]:
+def _storable(model: DeployedModel, files: Iterator[PublishedFile], scheme: Scheme) -> Iterator[PublishedFile]:
     """Refuse names that an object store does not take, before anything is sent."""
     for file in files:
+        what = ""
         if not is_object_path(file.path):
-            name = printable_line(file.path).replace("\t", "\\t")
-            what = f"an object store cannot hold this name: {name}"
+            what = "an object store cannot hold this name"
             fix = "rename it: no control characters, UTF-8, 255 characters for each part, 800 bytes in all"
-            raise InputError("unpublishable-name", what, fix, str(model.folder))
+        elif is_altered(file.path, scheme):
+            what, fix = "Azure alters this name", "rename it: no backslash, and no '.' at the end"
+        if what:
+            name = printable_line(file.path).replace("\t", "\\t")
+            raise InputError("unpublishable-name", f"{what}: {name}", fix, str(model.folder))
         yield file
 
 

@@ -18,6 +18,7 @@ from tests.tables import every_row
         ("gs://bucket/a", ("gs", "bucket", "a", "")),
         ("az://container/a", ("az", "container", "a", "")),
         ("file:///mnt/a%20b", ("file", "", "/mnt/a b", "")),
+        ("gs://bucket/a\\b./c", ("gs", "bucket", "a\\b./c", "")),
         ("s3://http://127.0.0.1:9000/bucket/a", ("s3", "bucket", "a", "http://127.0.0.1:9000")),
         ("s3://https://storage.example.org/bucket", ("s3", "bucket", "", "https://storage.example.org")),
     ],
@@ -62,6 +63,8 @@ EXAMPLES = "write file:///mnt/store, s3://bucket/folder, gs://bucket/folder or a
         ("s3://bucket/a/../b", "its path has an empty part, '.' or '..'", EXAMPLES),
         ("file://host/a", "it names no folder by its absolute path", "write file:///mnt/store, with three slashes"),
         ("file:///a/../b", "its path has an empty part, '.' or '..'", "write file:///mnt/store"),
+        ("az://container/a\\b", "Azure alters names with a backslash or with '.' at the end", "give another folder"),
+        ("az://container/v1./b", "Azure alters names with a backslash or with '.' at the end", "give another folder"),
         ("s3://b/{digest}", "it names no publication", "write the address that `envpack publish` printed"),
     ],
 )

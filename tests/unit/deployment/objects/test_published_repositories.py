@@ -117,6 +117,19 @@ def test_a_name_that_no_object_store_holds_is_refused_before_anything_is_sent(re
     assert "\x1b" not in raised.value.message
 
 
+@pytest.mark.parametrize("name", ["back\\slash.py", "dot.", "folder./a.py"])
+def test_a_name_that_azure_alters_is_refused_there_alone(repository, tmp_path, name):
+    file = repository.repository / "late" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
+    with published_files(plan, NoProgress(), scheme="gs") as found:
+        assert f"late/{name}" in {entry.path for entry in found.files}
+    with pytest.raises(EnvpackError, match="no backslash, and no") as raised, published_files(plan, scheme="az"):
+        pass
+    assert raised.value.kind == "unpublishable-name"
+
+
 def test_models_can_share_an_archive(repository, tmp_path):
     """`early` has the same files as a folder, less one; `twin` and `late` have the same archive under two names."""
     late, twin = (repository.repository / name for name in ("late", "twin"))
