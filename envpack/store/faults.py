@@ -26,7 +26,7 @@ _REASONS = (
 )
 # The library makes a file that must not exist yet as a hard link to a complete one.
 _NO_HARD_LINKS = re.compile(r"Unable to rename file: .*(?:not permitted|not supported|not implemented)")
-_CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
+_CHECK = "check the address and the network, and try again; a build also works without one, `--store none`"
 
 
 def explained(error: Exception, location: Location) -> StorageError:

@@ -13,7 +13,7 @@ from envpack.support.connection_faults import proxy_hint
 from envpack.support.errors import StorageError
 from tests.tables import every_row
 
-CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
+CHECK = "check the address and the network, and try again; a build also works without one, `--store none`"
 ACCOUNT = "check with the cloud's own tools which account is used, and what it may do; check this machine's clock"
 FORBIDDEN = "the store refuses access, or there are no credentials for it"
 
