@@ -203,7 +203,7 @@ def _batches(answers: Sequence[Answer], config: ServedConfig) -> Iterator[list[A
 
 
 def _neighbour(models: Models, config: ServedConfig, answer: Answer) -> Answer:
-    """A request to merge with one that is alone, of another length if the model answers such a one; else the same."""
+    """A request to merge with one that is alone: of another length, with its items twice, or itself."""
     twice = (
         replace(tensor, shape=(2 * tensor.shape[0], *tensor.shape[1:]), content=bytes(tensor.content) * 2)
         for tensor in answer.request.inputs

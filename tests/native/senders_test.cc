@@ -222,9 +222,9 @@ CASE(stub_may_send_an_error_in_place_of_a_final_response_that_is_too_large) {
 }
 
 CASE(stub_logs_what_a_coroutine_raises_as_a_variable_says) {
-  for (const char* wish : {"", "1", "0"}) {
+  for (const char* setting : {"", "1", "0"}) {
     StubProcess::Options options;
-    options.variables = {std::string("ENVPACK_LOG_FAILURES=") + wish};
+    options.variables = {std::string("ENVPACK_LOG_FAILURES=") + setting};
     RunningStub running(R"(
 class TritonPythonModel:
     async def execute(self, requests):
@@ -237,9 +237,9 @@ class TritonPythonModel:
     running.peer.SendExecute({RequestOf("", kTwoFloats)});
     running.peer.TakeSent();
     running.peer.TakeExecute();
-    if (*wish != '0') {
+    if (*setting != '0') {
       const std::string line = running.peer.TakeLog().message;
-      const bool is_whole = *wish == '1';
+      const bool is_whole = *setting == '1';
       CHECK_EQ(line.find("Failed to process the request(s) for model 'model_0_0', message: OSError: "), 0u);
       CHECK_HAS(line, is_whole ? "\\udcff is\nmissing" : "\\udcff is missing");
       CHECK_EQ(line.size() > 1003, is_whole);

@@ -119,8 +119,8 @@ def check_constant(model: LoadedModel, other: SmokeRequest, answers: tuple[Respo
     declares, `infer` fails.
     """
     first, second = answers
-    if mismatch := next(filter(None, (configuration_mismatch(model.config, outputs) for outputs in second)), ""):
-        return failed("infer", f"sent {other.description}: {mismatch}", MATCH_CONFIGURATION)
+    if mismatched := _mismatched(model, other, second):
+        return mismatched
     if len(first) != 1 or len(second) != 1:
         return None
     found = {tensor.name: tensor for tensor in second[0]}
@@ -144,6 +144,11 @@ def check_lengths(model: LoadedModel, request: SmokeRequest) -> Check | None:
     if refusal:
         why = f"answers inputs of one element, and longer ones with an error: sent {request.description}: {refusal}"
         return warning("lengths", why, _ANY_LENGTH)
+    return _mismatched(model, request, responses)
+
+
+def _mismatched(model: LoadedModel, request: SmokeRequest, responses: Responses) -> Check | None:
+    """The failed check of responses that differ from what ``config.pbtxt`` declares."""
     mismatches = (configuration_mismatch(model.config, outputs) for outputs in responses)
     mismatch = next(filter(None, mismatches), "")
     return failed("infer", f"sent {request.description}: {mismatch}", MATCH_CONFIGURATION) if mismatch else None

@@ -1,4 +1,4 @@
-"""What a pickled estimator is asked, with a module in place of joblib."""
+"""A pickled estimator declares its tensors and answers its example, with a module in place of joblib."""
 
 import sys
 from pathlib import Path
