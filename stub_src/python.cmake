@@ -40,9 +40,9 @@ target_compile_options(body PRIVATE "SHELL:-idirafter \"${CMAKE_CURRENT_BINARY_D
 if(ENVPACK_MULTIARCH_INCLUDE)
   target_compile_options(body PRIVATE "SHELL:-idirafter \"${ENVPACK_MULTIARCH_INCLUDE}\"")
 endif()
-# Only the entry is exported.
+# Only the entry is exported. -Wl, would end the path at a comma.
 file(CONFIGURE OUTPUT body.map CONTENT "{ global: envpack_stub_run; local: *; };\n")
-target_link_options(body PRIVATE -Wl,--version-script=${CMAKE_CURRENT_BINARY_DIR}/body.map)
+target_link_options(body PRIVATE -Xlinker --version-script=${CMAKE_CURRENT_BINARY_DIR}/body.map)
 set_target_properties(body PROPERTIES
   PREFIX "" LINK_FLAGS_RELEASE -s BUILD_WITH_INSTALL_RPATH ON LINK_DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/body.map)
 

@@ -39,6 +39,8 @@ from envpack.support.progress import SILENT, Progress
 
 # Bytes: less than any object file of a stub.
 _ROOM = 16 * 1024
+# Characters that CMake reads as something else in some of its files.
+_NOT_FOR_CMAKE = re.compile(r"""[;"\\\[\]<>\n]|\$[({]""")
 # Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
 
@@ -154,10 +156,19 @@ def build_stub(cell: Cell, *, cache: Path | None = None, jobs: int = 0, progress
 
 
 def check_compiling(minor: str, machine: str, toolchain: ToolchainName) -> None:
-    """Raise what `build_stub` would for a compiler or headers that this machine lacks; for use before other work."""
+    """Raise what `build_stub` would for a compiler, headers or paths that do not fit; for use before other work."""
     if toolchain != "auto" or minor not in prebuilt_pythons(machine):
-        find_toolchain(toolchain, machine=machine)
-        header_folders(minor)
+        tools = find_toolchain(toolchain, machine=machine)
+        _check_paths(stub_cache(), *tools.compiler[:1], *header_folders(minor))
+
+
+def _check_paths(*paths: Path | str) -> None:
+    """Raise a StubError for a path that CMake does not take as it is."""
+    for path in paths:
+        if found := _NOT_FOR_CMAKE.search(str(path)):
+            what = f"the path contains {found[0]!r}, and CMake compiles nothing with such a path"
+            fix = "use another path; ENVPACK_CACHE_DIR=FOLDER moves the cache"
+            raise StubError("bad-path", what, fix, str(path))
 
 
 def find_stub(cell: Cell) -> Stub | None:
@@ -268,9 +279,12 @@ class _StubBuild:
         shutil.rmtree(tree.folder)
 
     def _configured_tree(self, folder: Path, **definitions: str) -> BuildTree:
-        tree = BuildTree(folder, self.recipe.sources, self.recipe.tools, self.jobs)
+        sources, tools, target = self.recipe.sources, self.recipe.tools, self.recipe.cell.target
+        headers = header_folders(target.minor)
+        _check_paths(folder, sources, tools.compiler[0], *headers, target.include, target.library)
+        tree = BuildTree(folder, sources, tools, self.jobs)
         common = {
-            "CMAKE_PREFIX_PATH": ";".join(map(str, header_folders(self.recipe.cell.target.minor))),
+            "CMAKE_PREFIX_PATH": ";".join(map(str, headers)),
             "ENVPACK_RELEASES": self.recipe.cell.cmake_releases or "all",
         }
         tree.configure(common | definitions)

@@ -193,6 +193,25 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(built, own_cache, c
     assert listing(own_cache) == before
 
 
+def test_the_path_of_the_cache_may_have_characters_that_mean_something_to_a_shell_or_a_linker(small, tmp_path):
+    changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "it's, a b#c&d (é)")}
+    ended = envpack("stub", "--json", "--python", "3.10", "--output", tmp_path, changes=changes)
+    assert ended.code == 0, ended.err
+    assert subprocess.run([tmp_path / STUB_NAME], env={}, check=False).returncode == 1
+
+
+@pytest.mark.parametrize("character", ["; ", '"', "\\", "[", "<", "\n", "${"])
+def test_a_path_that_cmake_does_not_take_is_refused_before_anything_is_compiled(small, tmp_path, character):
+    cache = tmp_path / f"a{character}b"
+    changes = small | {"ENVPACK_CACHE_DIR": str(cache)}
+    ended = envpack("stub", "--json", "--python", "3.10", "--output", tmp_path, changes=changes)
+    error = ended.document["error"]
+    assert (ended.code, error["kind"]) == (5, "bad-path")
+    assert "ENVPACK_CACHE_DIR=FOLDER" in error["hint"]
+    assert list(tmp_path.iterdir()) == [cache]
+    assert [path for path in cache.glob("stubs/*") if path.is_dir()] == []
+
+
 def test_a_single_stub_stays_where_it_always_was(built, changes, tmp_path):
     ended = envpack("stub", "--json", "--python", "3.10", "--triton", "24.10", "--output", tmp_path, changes=changes)
     assert ended.document["stub"] == str(tmp_path / STUB_NAME)
