@@ -43,7 +43,7 @@ class Answer:
     made_up: str = ""  # what the inputs hold, if the request was generated; ``""`` if it was given
     # How many generated requests the model refused until it accepted this one, or this one and all others.
     refused: int = 0
-    neighbours: tuple[Request, ...] = ()  # of another length, to be sent in a batch with this one
+    longer: Request | None = None  # generated, to be sent in a batch with this one
 
     @property
     def fix(self) -> str:
@@ -139,7 +139,7 @@ def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> t
             answer.refused = len(refused)
             if config.batched:
                 *_, other = generate_variants(config, 2, filling, uneven=True)
-                answer.neighbours = (_request(with_items(other, 2).inputs, request.parameters, name),)
+                answer.longer = _request(with_items(other, 2).inputs, request.parameters, name)
             return (answer,)
         if models.has_ended(name) or not attempts.is_refusal(request, read_model_error(error, str(folder))):
             return (answer,)
@@ -209,7 +209,7 @@ def _neighbour(models: Models, config: ServedConfig, answer: Answer) -> Answer:
         for tensor in answer.request.inputs
     )
     same = replace(answer.request, inputs=tuple(twice))
-    for request in (*answer.neighbours, same):
+    for request in filter(None, (answer.longer, same)):
         neighbour = Answer(request)
         if answer.request.items + request.items <= config.largest_batch:
             _send(models, config, neighbour)
