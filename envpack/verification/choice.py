@@ -19,7 +19,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import ServedConfig
 from envpack.verification.answers import LoadedModel, Responses, unsendable
-from envpack.verification.explanations import explain_answer, may_be_refusal
+from envpack.verification.explanations import explain_answer, may_be_refusal, reported_error
 from envpack.verification.fault_catalogue import NO_TENSOR
 from envpack.verification.requests import (
     PLAIN,
@@ -35,6 +35,7 @@ from envpack.verification.requests import (
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
 
+_OF_A_MODEL = 500  # status of its errors
 _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
 
 
@@ -112,12 +113,13 @@ def _other_sample(samples: Samples, first: SmokeRequest) -> SmokeRequest | None:
 def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:
     """What generated inputs must hold for the model to accept them; None, and why it refuses the plain ones.
 
-    That a model refuses what was made up is no fault of the model.
+    That a model refuses what was made up is no fault of the model. One that answers with the text of an error refuses.
     """
     attempts = Attempts(config, asks=sends_requests(model.folder))
     for filling, request in attempts:
         try:
-            LoadedModel(client, model.name, config).ask(request.inputs, request.parameters)
+            answer = LoadedModel(client, model.name, config).ask(request.inputs, request.parameters)
+            _raise_reported(answer, request)
         except RequestError as error:
             found = read_model_error(error.message, server.server_path(model.folder))
             is_refusal = attempts.is_refusal(request, found)
@@ -126,6 +128,16 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
         else:
             return filling, ""
     return None, attempts.refusal
+
+
+def _raise_reported(answer: Responses, request: SmokeRequest) -> None:
+    """Raise the error that an output of text reports."""
+    for tensor in itertools.chain.from_iterable(answer):
+        for value in tensor.data:
+            if said := reported_error(value.decode("utf-8", "replace")) if isinstance(value, bytes) else "":
+                error = RequestError(said, status=_OF_A_MODEL)
+                error.sent = f"{request.description}, and the text of {tensor.name} reports"
+                raise error
 
 
 class Attempts:

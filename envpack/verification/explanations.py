@@ -46,6 +46,11 @@ _WHATEVER_THE_INPUT = re.compile(
     rf"|(?:in ensemble '[^'\n]{{1,300}}', )?{UNHEALTHY.pattern}"
 )
 
+# How a text begins, or what JSON in it has, that is an error which code has caught.
+_TRACEBACK = "Traceback (most recent call last):"
+_CAUGHT = re.compile(r"\s{0,100}(?P<said>[\w.]{0,100}(?:Error|Exception): [^\n]{1,1000})")
+_IN_JSON = re.compile(r"""["'](?:error|exception)["']: ?(["'])(?P<said>(?:\\.|(?!\1)[^\\\n]){1,1000})""")
+
 # What a model that reports an error in its own words has passed on of the system or the server, and the fix.
 _IN_ANY_WORDS = (
     (UNRESOLVED, NOT_REACHED),
@@ -82,6 +87,16 @@ def may_be_refusal(message: str) -> bool:
     if explain_answer(message, "inference-failed")[0] != "inference-failed":
         return False
     return not _WHATEVER_THE_INPUT.match(_exception(_said(message)) or message)
+
+
+def reported_error(text: str) -> str:
+    """The error that a text reports, as code answers that catches every exception; ``""`` if it reports none."""
+    text = clipped(text, _MOST)
+    if _TRACEBACK in text:
+        lines = text.rpartition(_TRACEBACK)[2].replace("\\n", "\n").splitlines()
+        return next((line.rstrip('"}') for line in lines if line[:1].strip()), "")
+    found = _CAUGHT.match(text) or _IN_JSON.search(text)
+    return found["said"] if found else ""
 
 
 def _said(message: str) -> str:

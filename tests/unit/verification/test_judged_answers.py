@@ -1,6 +1,7 @@
 """Verdicts on what models answer, on a server of words: samples, streams, errors, and requests without an answer."""
 
 import dataclasses
+import json
 import os
 
 import pytest
@@ -190,6 +191,39 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
     refused = "loads; needs a sample, since it refuses generated inputs: ValueError: boom"
     assert check.evidence == f"{refused}, at /srv/m/1/model.py:9 in execute"
     assert check.fix == "record a sample: envpack run m -i FILE --save-sample"
+
+
+ABSENT = "ModuleNotFoundError: No module named 'cv2'"
+TRACED = f'Traceback (most recent call last):\n  File "/m/model.py", line 9, in execute\n    import cv2\n{ABSENT}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "status"),
+    [
+        (TRACED, "module-missing", "failed"),
+        (json.dumps({"label": None, "error": TRACED}), "module-missing", "failed"),
+        (f" {ABSENT}", "module-missing", "failed"),
+        ("Error: no face found", "", "unchecked"),
+        ("{'error': 'no face found'}", "", "unchecked"),
+        ('{"error": null, "label": "cat"}', "", "ok"),
+        ('{"error": "", "label": "cat"}', "", "ok"),
+        ("Error", "", "ok"),
+        ("seven", "", "ok"),
+    ],
+)
+def test_a_text_that_reports_an_error_is_that_error(server, model, text, kind, status):
+    """Code that catches every exception answers requests with nothing but such texts."""
+    config = {**CONFIG, "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}]}
+
+    class Catching(Client):
+        def infer(self, *_, **__):
+            return (Tensor("OUT", "BYTES", (1,), (text.encode(),)),)
+
+    verdict = Judge(server, Catching(server, config), JudgeOptions(5.0, requests=1)).judge(model)
+    infer = next(check for check in verdict.checks if check.id == "infer")
+    assert (verdict.failure.kind if verdict.failure else "", infer.status) == (kind, status)
+    if kind:
+        assert infer.evidence == f"sent with every input, and the text of OUT reports: {ABSENT}"
 
 
 def test_of_several_refusals_the_one_that_got_furthest_in_the_code_is_shown(server, model):
