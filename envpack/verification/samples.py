@@ -9,7 +9,7 @@ import binascii
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from envpack.verification.answers import Responses, responses_difference
 from envpack.verification.verdict import SampleCount
 
 SAMPLES_FILE = Path("envpack/smoke.json")
-_SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
+_KEYS = {"data", "validation_data", "envpack"}
+_TOLERANCE = {"rtol", "atol"}
+_SETTINGS = {*_TOLERANCE, "outputs", "minimum_match", "noun"}
 _FORMS = (
     'a flat list of elements, {"b64": "..."} with the bytes of one string or of all numbers,'
     ' {"b64_with_lengths": "..."} with a 4-byte length before each string, or {"content": one of these, "shape": [...]}'
@@ -96,6 +98,7 @@ def unreadable_samples(file: Path, error: OSError) -> InputError:
 def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     if not isinstance(content, dict):
         raise TypeError("the document is no JSON object")
+    _refuse_others(content, _KEYS, "")
     data = _streams(content["data"], "data", config)
     expected = _answers(content["validation_data"], config) if "validation_data" in content else None
     if expected is not None and [len(stream) for stream in expected] != [len(stream) for stream in data]:
@@ -144,18 +147,24 @@ def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict
 def _with_settings(
     samples: tuple[Sample, ...], settings: Mapping[str, Any], outputs: Mapping[str, TensorConfig]
 ) -> Samples:
-    if unknown := sorted(set(settings) - _SETTINGS):
-        raise ValueError(f"unknown key {unknown[0]!r} in envpack; known: {', '.join(sorted(_SETTINGS))}")
+    _refuse_others(settings, _SETTINGS, " in envpack")
     general = _tolerance(settings, Tolerance())
     tolerances = {"": general}
     for name, own in settings.get("outputs", {}).items():
         if name not in outputs:
             raise ValueError(f"the model has no output {name!r}")
+        _refuse_others(own, _TOLERANCE, f" of the output {name}")
         tolerances[name] = _tolerance(own, general)
     minimum = float(settings.get("minimum_match", 1.0))
     if not 0 <= minimum <= 1:
         raise ValueError(f"minimum_match is {minimum:g} but must be between 0 and 1")
     return Samples(samples, tolerances, minimum, str(settings.get("noun", "samples")))
+
+
+def _refuse_others(settings: Mapping[str, Any], known: Collection[str], of: str) -> None:
+    """Refuse a key that nothing reads: what it was to say would not count."""
+    if unknown := sorted(set(settings).difference(known)):
+        raise ValueError(f"unknown key {unknown[0]!r}{of}; known: {', '.join(sorted(known))}")
 
 
 def _tolerance(settings: Mapping[str, Any], default: Tolerance) -> Tolerance:

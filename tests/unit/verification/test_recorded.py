@@ -74,13 +74,12 @@ def test_streams_are_lists(tmp_path):
 
 def test_samples_are_added_and_the_same_request_is_replaced(tmp_path):
     file = tmp_path / "smoke.json"
-    file.write_text('{"data": [{"X": [1]}, {"X": [2]}], "envpack": {"noun": "numbers"}, "more": 1}')
+    file.write_text('{"data": [{"X": [1]}, {"X": [2]}], "envpack": {"noun": "numbers"}}')
     answers = [(tensors("FP32", number)[0], (tensors("FP32", number * 10)[1],)) for number in (2.0, 3.0)]
     assert add_samples(file, config(), answers) == 3
     assert json.loads(file.read_text()) == {
         "data": [{"X": [1]}, {"X": [2]}, {"X": [3.0]}],
         "envpack": {"noun": "numbers"},
-        "more": 1,
         "validation_data": [{}, {"Y": [20.0]}, {"Y": [30.0]}],
     }
 

@@ -127,6 +127,8 @@ def test_streams_of_a_decoupled_sequence_model_are_in_the_lists_of_their_sequenc
         ({"data": [ONE], "validation_data": [3]}, r"validation_data\[0\] must be an object, with tensors by"),
         ({"data": [ONE], "validation_data": [[{}]]}, "holds sequences"),
         ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
+        ({"data": [ONE], "validaton_data": [{"OUT": [1]}]}, "'validaton_data'; known: data, envpack, validation_data"),
+        ({"data": [ONE], "envpack": {"outputs": {"OUT": {"tol": 1}}}}, "unknown key 'tol' of the output OUT; known:"),
         ({"data": [ONE], "envpack": {"minimum_match": 1.1}}, "minimum_match is 1.1 but must be between 0 and 1"),
         ({"data": [ONE], "envpack": {"minimum_match": -0.1}}, "minimum_match is -0.1 but must be between 0 and 1"),
         ({"data": [ONE], "envpack": {"outputs": {"X": {}}}}, "no output 'X'"),
