@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from envpack.server.kserve import InferMessage, RequestError
+from envpack.server.log import read_model_error
 from envpack.server.tensors import ServedConfig, Tensor, Value
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
 from envpack.verification.explanations import may_be_refusal
 from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants, items_of, with_items
-from envpack.verification.samples import Samples
-from envpack.verification.verdict import Check, check, failed, passed, skipped, warning
+from envpack.verification.samples import SAMPLES_FILE, Samples
+from envpack.verification.verdict import Check, check, failed, passed, skipped, unchecked, warning
 
 _CLIENTS = 32
 _VARIANTS = 8
@@ -74,8 +75,9 @@ def check_together(model: LoadedModel, samples: Samples | None, filling: Filling
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
     ones and mixed, reach it at once, and each gets the answer that it gets alone; where the server merges them, their
     length and their number of items differ, too; the report says how large the batches were. A sequence whose id was
-    used before gets the answers of a new one. Answers that are longer than alone, and begin as there, are a warning,
-    and so are different answers to equal requests, one after the other, which cannot be compared
+    used before gets the answers of a new one; without samples it has three requests, and is not checked if the model
+    refuses that. Answers that are longer than alone, and begin as there, are a warning, and so are different answers to
+    equal requests, one after the other, which cannot be compared
 
     Requests of many clients that reach the model at the same time fail, or get other answers than alone. The server
     merges such requests into one call of `execute` (`dynamic_batching`), runs several instances, or takes turns
@@ -88,7 +90,8 @@ def check_together(model: LoadedModel, samples: Samples | None, filling: Filling
     alone = _Alone(model, from_user=samples is not None)
     conversations = list(alone.ask(_requests(model.config, samples, filling)))
     if not any(conversation.answers for conversation in conversations):
-        return None
+        fix = f"provide sequences as samples: {model.name}/{SAMPLES_FILE}"
+        return unchecked("concurrency", alone.refusal, fix) if model.config.in_sequences else None
     if alone.reused:
         evidence = f"a sequence whose id was used before has other answers than with a new id: {alone.reused}"
         return failed("concurrency", evidence, _ANEW)
@@ -112,7 +115,7 @@ def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -
         variants = (generate_variants(config, _VARIANTS, filling, uneven=uneven) for uneven in (True, False))
         for at, (other, plain) in enumerate(zip(*variants, strict=True)):
             forms = [plain] if other == plain else [other, plain]
-            yield _forms(config, at, [(form,) * (2 if config.in_sequences else 1) for form in forms])
+            yield _forms(config, at, [(form,) * (3 if config.in_sequences else 1) for form in forms])
         return
     current: list[SmokeRequest] = []
     at = 0
@@ -140,6 +143,7 @@ class _Alone:
         self.noun = "sequences" if model.config.in_sequences else "requests"
         self._next_id = 1 << 20 if model.config.in_sequences else 0  # the user's samples have smaller ones
         self.varying = ""  # how the answers to equal requests differ
+        self.refusal = ""  # which request it refuses, and why
         self.reused = ""  # how those to a sequence differ whose id was used before, if they are equal with new ids
         self.slowest = 0.0  # how long the slowest answer took, in seconds
         self.largest = 1  # size of the largest request in bytes
@@ -164,14 +168,16 @@ class _Alone:
 
     def _accepted(self, requests: _Requests) -> Conversation | None:
         """The requests with their answers; None if the model refuses one."""
+        sent = requests[0].description + (f", in a sequence of {len(requests)}" if len(requests) > 1 else "")
         try:
             answers = self._answers(requests)
             again = answers if self.most_clients() < 2 else self._answers(requests)  # else nothing is compared
             reused = self._answers(requests, new_id=False) if self._next_id and again is not answers else again
         except RequestError as error:
             if error.timed_out or not error.status or not (self._from_user or may_be_refusal(error.message)):
-                error.sent = requests[0].description
+                error.sent = sent
                 raise
+            self.refusal = self.refusal or f"refuses a request {sent}: {read_model_error(error.message, '').reason}"
             return None
         self.varying = self.varying or _first_mismatch(answers, again)
         self.reused = self.reused or ("" if self.varying else _first_mismatch(again, reused))

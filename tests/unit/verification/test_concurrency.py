@@ -186,6 +186,19 @@ def test_a_sequence_whose_id_was_used_before_is_another_one(check):
     assert found.evidence.startswith("a sequence whose id was used before has other answers than with a new id: ")
 
 
+def test_a_model_that_refuses_a_sequence_is_not_fully_checked(check):
+    """It has accepted a request that is a sequence by itself."""
+
+    class Picky(Model):
+        def answers(self, messages):
+            later = not self.sent[-1][1]["sequence_start"]
+            return [RequestError("KeyError: 7", status=500)] if later else super().answers(messages)
+
+    found = check(Picky(lambda batch: batch), config_with(sequence=True, sequences_at_once=4, merges=False))
+    assert (found.status, found.fix) == ("unchecked", "provide sequences as samples: m/envpack/smoke.json")
+    assert found.evidence == "refuses a request with 1 in every input, in a sequence of 3: KeyError: 7"
+
+
 def test_a_policy_of_the_queue_may_refuse_requests(check):
     full = RequestError("Exceeds maximum queue size", status=503)
     model = Model(lambda batch: [full, *batch[1:]] if len(batch) > 1 else batch)
@@ -215,9 +228,10 @@ def test_no_more_sequences_are_begun_than_the_model_answers_at_once(check):
     found = check(model, config_with(sequence=True, sequences_at_once=3, merges=False))
     assert "that 3 clients sent at once" in found.evidence
     identifiers = [parameters["sequence_id"] for _, parameters in model.sent]
-    assert len(set(identifiers[:12])) == 4  # alone, each conversation is sent twice, and once more with its last id
+    assert len(set(identifiers[:18])) == 4  # alone, each conversation is sent twice, and once more with its last id
     assert len(set(identifiers[-6:])) == 3
-    assert [(p["sequence_start"], p["sequence_end"]) for _, p in model.sent[:2]] == [(True, False), (False, True)]
+    places = [(True, False), (False, False), (False, True)]
+    assert [(p["sequence_start"], p["sequence_end"]) for _, p in model.sent[:3]] == places
 
 
 def test_samples_are_sent_instead_of_generated_requests(check):
