@@ -29,6 +29,7 @@ from envpack.verification.requests import (
     generate_foreign_text,
     generate_longer,
     generate_other,
+    generate_partial,
     generate_requests,
     inputs_too_large,
 )
@@ -58,6 +59,7 @@ class Chosen:
     other: SmokeRequest | None = None
     longer: SmokeRequest | None = None  # generated, with several elements in variable dimensions instead of one
     foreign: SmokeRequest | None = None  # generated, with text of other languages
+    partial: tuple[SmokeRequest, ...] = ()  # generated, with one of several optional inputs
     answer: Responses = ()  # to the first request, when the model was loaded for the first time
 
 
@@ -90,6 +92,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         other=generate_other(config, requests[0], filling),
         longer=generate_longer(config, requests[0], filling),
         foreign=generate_foreign_text(requests[0], filling),
+        partial=tuple(generate_partial(config, requests[0])),
     )
 
 

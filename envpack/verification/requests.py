@@ -18,6 +18,7 @@ _FOREIGN_TEXT = "1 café 日本".encode()
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
 _MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
 _FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
+_MOST_PARTIAL = 8  # requests with one optional input
 _TOGETHER = "items in one request"
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
@@ -195,6 +196,14 @@ def generate_longer(config: ServedConfig, request: SmokeRequest, filling: Fillin
         return None
     longer = next(generate_requests(config, replace(filling, size=_LONGER)), request)
     return None if longer.inputs == request.inputs else longer
+
+
+def generate_partial(config: ServedConfig, request: SmokeRequest) -> Iterator[SmokeRequest]:
+    """Generate requests that have one of several optional inputs each."""
+    optional = [entry.name for entry in config.inputs if entry.optional]
+    for name in optional[:_MOST_PARTIAL] if len(optional) > 1 else ():
+        inputs = tuple(tensor for tensor in request.inputs if tensor.name == name or tensor.name not in optional)
+        yield replace(request, description=f"with {name} and no other optional input", inputs=inputs)
 
 
 def generate_foreign_text(request: SmokeRequest, filling: Filling) -> SmokeRequest | None:

@@ -154,6 +154,8 @@ def _comparisons(loaded: LoadedModel, chosen: Chosen, answer: Responses, *, agai
         yield compared.check_items(loaded, (first, chosen.other), (answer, other))
     if chosen.longer and not again:
         yield compared.check_lengths(loaded, chosen.longer)
+    if chosen.partial and not again:
+        yield compared.check_optional(loaded, chosen.partial)
     if chosen.foreign and not again:
         yield compared.check_text(loaded, chosen.foreign)
     if not loaded.config.decoupled:

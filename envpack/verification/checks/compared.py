@@ -25,6 +25,7 @@ _ANY_LENGTH = (
     "compute for inputs of any length, or declare in config.pbtxt the length that it takes; ignore this if clients send"
     " no other"
 )
+_ANY_OF_THEM = "answer without any input that config.pbtxt declares optional; ignore this if clients send them together"
 _AS_UTF_8 = (
     "decode and encode strings as UTF-8, name the encoding of files, and make arrays of text with dtype=object,"
     " never np.bytes_"
@@ -145,6 +146,20 @@ def check_lengths(model: LoadedModel, request: SmokeRequest) -> Check | None:
         why = f"answers inputs of one element, and longer ones with an error: sent {request.description}: {refusal}"
         return warning("lengths", why, _ANY_LENGTH)
     return _mismatched(model, request, responses)
+
+
+@check("optional", of="answers")
+def check_optional(model: LoadedModel, requests: Sequence[SmokeRequest]) -> Check | None:
+    """Only shown if generated requests with all optional inputs are answered, and those that have only one of them with
+    an error: a warning
+    """
+    for request in requests:
+        responses, refusal = _answer_or_refusal(model, request)
+        if refusal:
+            return warning("optional", f"answers with an error: sent {request.description}: {refusal}", _ANY_OF_THEM)
+        if mismatched := _mismatched(model, request, responses):
+            return mismatched
+    return None
 
 
 def _mismatched(model: LoadedModel, request: SmokeRequest, responses: Responses) -> Check | None:

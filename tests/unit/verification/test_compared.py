@@ -13,6 +13,7 @@ from envpack.verification.checks.compared import (
     check_constant,
     check_formats,
     check_lengths,
+    check_optional,
     check_text,
 )
 from envpack.verification.requests import SmokeRequest
@@ -152,6 +153,31 @@ def test_an_error_that_no_input_causes_is_no_refusal_of_longer_ones():
     with pytest.raises(RequestError, match="not healthy") as raised:
         check_lengths(LoadedModel(client, "m", CONFIG), LONGER)
     assert raised.value.sent == LONGER.description
+
+
+PARTIAL = [replace(REQUEST, description=f"with {name} and no other optional input") for name in ("A", "B")]
+
+
+@every_row(
+    ("answers", "status", "evidence"),
+    [
+        ([output(1.0)], "", ""),
+        (
+            [output(1.0), "TypeError: unsupported operand type(s) for +: 'float' and 'NoneType'"],
+            "warning",
+            "answers with an error: sent with B and no other optional input: TypeError: unsupported",
+        ),
+        (
+            [output(1.0), output(1.0, name="O")],
+            "failed",
+            "sent with B and no other optional input: the output OUT is missing",
+        ),
+    ],
+)
+def test_one_of_several_optional_inputs_is_enough(answers, status, evidence):
+    found = check_optional(LoadedModel(Client(*answers), "m", CONFIG), PARTIAL)
+    assert (found.status if found else "") == status
+    assert not found or evidence in found.evidence
 
 
 FOREIGN = replace(REQUEST, description="with text that is not ASCII")

@@ -18,6 +18,7 @@ from envpack.verification.requests import (
     generate_foreign_text,
     generate_longer,
     generate_other,
+    generate_partial,
     generate_requests,
     generate_variants,
 )
@@ -156,3 +157,16 @@ def test_text_of_other_languages_is_where_text_was():
     assert [item.decode().isascii() for item in text.data] == [False, False]
     assert others == list(first.inputs[1:])
     assert generate_foreign_text(first, Filling(dict.fromkeys(("IN0", "IN1"), "PNG"))) is None
+
+
+def test_each_of_several_optional_inputs_is_sent_without_the_others():
+    def names(*optional):
+        inputs = [{"name": name, "data_type": "TYPE_FP32", "dims": [1], "optional": name in optional} for name in "XAB"]
+        served = read_served_config({"input": inputs})
+        partial = generate_partial(served, next(generate_requests(served)))
+        return {request.description: [tensor.name for tensor in request.inputs] for request in partial}
+
+    alone = "with {} and no other optional input".format
+    assert names("A", "B") == {alone("A"): ["X", "A"], alone("B"): ["X", "B"]}
+    assert list(names("X", "A", "B").values()) == [["X"], ["A"], ["B"]]
+    assert names("A") == {}
