@@ -25,6 +25,7 @@ HOME_PREFIX = "envpack-verify-"
 LOG = "log"
 VARIABLE = "ENVPACK_SERVER"  # its processes have it, with the server's folder as its value
 _OWNER = "owner"
+OWN_FILES = frozenset({_OWNER, LOG, MADE, "backends", "libraries"})  # in a server's folder, not written by models
 LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"  # of containers
 _KILL_SECONDS = 10.0
 _ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is removing it

@@ -39,6 +39,7 @@ from envpack.support.text import enumerated
 from envpack.verification.checks.server import (
     check_again,
     check_finalize,
+    check_home,
     check_repository,
     check_restarts,
     check_runtime,
@@ -264,7 +265,7 @@ class _Verification:
     def _server_checks(self, judge: Judge, names: Sequence[str]) -> Iterator[Check]:
         """Checks of all loaded models together; only made if each model passed alone."""
         server, client = judge.server, judge.client
-        yield from filter(None, [check_shared_memory(server)])
+        yield from filter(None, [check_shared_memory(server), check_home(server)])
         since = server.log_size()
         self.progress.begin("unload")
         unloaded = unload_all(client, server, names)

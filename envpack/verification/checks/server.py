@@ -18,6 +18,7 @@ from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import FILES_LIMIT, failures_to_finalize, faults_of_unloaded, read_model_error, restarts
 from envpack.server.made_objects import SHARED_MEMORY
+from envpack.server.stale_runs import OWN_FILES, VARIABLE
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
 from envpack.verification.checks.compared import LEFT_BEHIND
@@ -29,6 +30,10 @@ from envpack.verification.verdict import Check, Failure, check, failed, passed, 
 _UNLOAD_SECONDS = 10.0
 _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
 _POLL_SECONDS = 0.1
+_LEAST_HIDDEN = 4 << 20  # bytes
+_NOT_AT_HOME = (
+    "put what it downloads beside its code, else each start of a server needs the network; write other files below /tmp"
+)
 _SHARED_MEMORY_OF_CONTAINERS = 64 << 20  # bytes
 
 
@@ -61,6 +66,8 @@ def stamps_of(models: Sequence[Model], pattern: str = "*.py") -> Stamps:
     for place in (place for model in models for place in (model.environment, model.folder / STUB_NAME) if place):
         with contextlib.suppress(OSError, ValueError):
             found.add((str(place), place.stat().st_ino, 0))  # the server changes the mode, and a model may add files
+            packages = place.glob("lib/python3*/site-packages") if pattern == "*" else ()
+            found |= {(str(folder), folder.stat().st_mtime_ns, 0) for folder in packages}
     return frozenset(found)
 
 
@@ -106,6 +113,23 @@ def check_shared_memory(server: Server) -> Check | None:
         return None
     what = f"the models use {used >> 20} MiB of /dev/shm, of which a container has 64 unless it is given more"
     return warning("shared-memory", what, f"start the container with --shm-size={2 * used >> 20}m")
+
+
+@check("home", of="server", step="unload")
+def check_home(server: Server) -> Check | None:
+    """Only shown where the server is a process, if models write to their home folder, which is their working folder
+    here and empty before: files with plain names, or more than 4 MiB in a hidden folder, where libraries keep what they
+    download; a warning
+    """
+    home = Path(next((server.variables(stub.pid).get(VARIABLE, "") for stub in living_stubs(server)), ""))
+    for entry in sorted((*home.glob(".*/*"), *home.glob("[!.]*"))) if home.is_absolute() else ():
+        size = 0
+        with contextlib.suppress(OSError):  # a model removes files now
+            size = sum(file.lstat().st_size for file in (entry, *entry.rglob("*")) if file.is_file())
+        if size >= _LEAST_HIDDEN if entry.parent != home else entry.name not in OWN_FILES:
+            what = f"a model wrote {entry.relative_to(home)} ({size / 1e6:.1f} MB) to its home or working folder"
+            return warning("home", f"{what}; another server begins without it, and may not write there", _NOT_AT_HOME)
+    return None
 
 
 @check("repository", of="server", step="start")

@@ -11,11 +11,13 @@ from envpack.inspection.files import folder_findings
 from envpack.repository.model import open_model
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry, RequestError
+from envpack.server.stale_runs import VARIABLE
 from envpack.support.placed_files import STUB_NAME
 from envpack.verification.checks import server as checks
 from envpack.verification.checks.server import (
     check_again,
     check_finalize,
+    check_home,
     check_published,
     check_repository,
     check_restarts,
@@ -28,6 +30,7 @@ from envpack.verification.checks.server import (
 )
 from envpack.verification.verdict import failed, warning
 
+PARAMETER = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/python3.10" } }'
 STUB = Process(7, "triton_python_b", False, ("stub", "/srv/m/1/model.py", *"abcdefgh"))
 
 
@@ -257,8 +260,7 @@ def test_what_is_replaced_while_it_is_verified_was_not_checked(tmp_path, change,
     folder = tmp_path / "m"
     (folder / "1").mkdir(parents=True)
     (folder / "python3.10").mkdir()
-    parameter = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/python3.10" } }'
-    files = {"1/model.py": "", "config.pbtxt": f'backend: "python"\n{parameter}\n', STUB_NAME: "stub"}
+    files = {"1/model.py": "", "config.pbtxt": f'backend: "python"\n{PARAMETER}\n', STUB_NAME: "stub"}
     for name, text in files.items():
         (folder / name).write_text(text)
     models = [open_model(folder)]
@@ -277,11 +279,17 @@ def test_what_a_model_wrote_beside_its_code_is_a_warning(tmp_path):
     folder = tmp_path / "m"
     (folder / "1").mkdir(parents=True)
     (folder / "1/model.py").touch()
+    (folder / "python3.10/lib/python3.10/site-packages").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(f'backend: "python"\n{PARAMETER}\n')
     models = [open_model(folder)]
     before = stamps_of(models, "*")
     for name in ("model.py", "model.pyc"):
         (folder / "1" / name).write_text("# edited, or compiled")
     assert check_written(models, before) is None
+    (folder / "python3.10/lib/python3.10/site-packages/late").mkdir()
+    environment = check_written(models, before)
+    assert environment.evidence.startswith(f"a model wrote {folder}/python3.10/lib/python3.10/site-packages, which")
+    before = stamps_of(models, "*")
     (folder / "1/cache").mkdir()
     (folder / "1/cache/weights.bin").touch()
     check = check_written(models, before)
@@ -360,6 +368,24 @@ def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypa
         os.posix_fallocate(region.fileno(), 0, 64 << 20)
     check = check_shared_memory(server)
     assert (check.status, check.fix) == ("warning", "start the container with --shm-size=130m")
+
+
+def test_what_models_write_to_their_home_is_a_warning(tmp_path):
+    server = SimpleNamespace(children=lambda: (STUB,), variables=lambda pid: {VARIABLE: str(tmp_path)})
+    for name in ("owner", "log", "backends/python/stub", ".local/lib/probe.py", ".cache/fonts/list.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert check_home(server) is None
+    (tmp_path / ".cache/hub").mkdir()
+    (tmp_path / ".cache/hub/weights.bin").write_bytes(bytes(5_000_000))
+    check = check_home(server)
+    assert (check.status, check.ok) == ("warning", True)
+    assert check.evidence.startswith("a model wrote .cache/hub (5.0 MB) to its home or working folder; another server")
+    (tmp_path / ".cache/hub/weights.bin").unlink()
+    (tmp_path / "cache.db").touch()
+    assert check_home(server).evidence.startswith("a model wrote cache.db (0.0 MB) to its home")
+    assert check_home(SimpleNamespace(children=lambda: (STUB,), variables=lambda pid: {"HOME": str(tmp_path)})) is None
+    assert check_home(SimpleNamespace(children=lambda: ())) is None
 
 
 def replace_folder(folder):
