@@ -306,7 +306,7 @@ def test(
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )
-    without = [name for name in done.models if not done.of(name)]
+    without = [name for name in done.models if all(test["outcome"] == "skipped" for test in done.of(name))]
     if without:
         console.note(f"[dim]no test ran of:[/dim] {plain(', '.join(without))}")
     tested = [{"name": name, "tests": done.of(name)} for name in done.models]

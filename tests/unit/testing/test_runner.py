@@ -83,6 +83,15 @@ def test_a_model_whose_files_hold_no_test_is_named(monkeypatch, tmp_path, capsys
     assert models == [{"name": "a", "tests": [found]}, {"name": "b", "tests": []}]
 
 
+def test_a_model_whose_tests_are_all_skipped_is_named(monkeypatch, tmp_path, capsys):
+    outcomes = {"a": ("passed", "skipped"), "b": ("skipped", "skipped")}
+    found = [{**PASSES, "id": f"{name}/t.py::t", "outcome": one} for name, ones in outcomes.items() for one in ones]
+    Pytest(monkeypatch, outcomes=json.dumps(found))
+    project_of(tmp_path, "a/test_a.py", "b/test_b.py")
+    assert cli(["test", "--local", "--repository", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "no test ran of: b"
+
+
 def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
     started = Pytest(monkeypatch, outcomes=json.dumps([PASSES]))
     runtime = SimpleNamespace(release="24.10", image="")
