@@ -128,7 +128,8 @@ def run_model(
             done = dataclasses.replace(done, functions=tools.functions(), memory_record=record)
     except ModelError as error:
         hint = error.fix or _moved(error.text, project) or fix_of(error.text)
-        hint = hint or "correct the model; its own lines are named above"
+        at = "correct the model; its own lines are named above"
+        hint = hint or (at if "\n" in error.text else f"look for a fault in its files: `envpack inspect {name}`")
         place = str(project.repository / name)
         raise InputError("model-failed", error.text, hint, place) from error
     responses = done.trial.answers[-1].responses if done.trial.answers else ()

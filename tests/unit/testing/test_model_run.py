@@ -222,7 +222,12 @@ def test_a_wrong_answer_becomes_no_sample(repository, array):
 @pytest.mark.parametrize(
     ("code", "text", "hint"),
     [
-        ("raise ValueError('boom')", "boom", "correct the model; its own lines are named above"),
+        (
+            "raise ValueError('boom\\n\\nAt:\\n  m.py(3): f')",
+            "boom\n\nAt:\n  m.py(3): f",
+            "correct the model; its own lines are named above",
+        ),
+        ("raise ValueError('no label')", "no label", "look for a fault in its files: `envpack inspect m`"),
         (
             "raise ModuleNotFoundError(\"ModuleNotFoundError: No module named 'pandas'\")",
             "ModuleNotFoundError: No module named 'pandas'",
