@@ -162,9 +162,8 @@ def _assigned(assignments: Iterable[str], command: str, said: dict[str, Any]) ->
 def _unknown(name: str, command: str) -> str:
     import difflib
 
-    command = command.replace("-", " ")
     if name in FIELDS:
-        return f"envpack {command} has no setting {name}."
+        return f"envpack {command.replace('-', ' ')} has no setting {name}."
     known = [field.name for field in FIELDS.values() if field.concerns(command)]
     near = difflib.get_close_matches(name, known, n=1)
     meant = f" Did you mean {near[0]}?" if near else f" Known: {', '.join(sorted(known))}."

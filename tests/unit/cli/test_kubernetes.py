@@ -84,6 +84,12 @@ def test_what_a_job_cannot_honour_is_refused(repository, capsys, words):
     assert named in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
+@pytest.mark.parametrize(("key", "meant"), [("shm_sice", "Did you mean shm_size?"), ("x", "Known: env, gpu, image,")])
+def test_a_setting_that_is_unknown_is_refused_with_those_that_there_are(repository, capsys, key, meant):
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository), "--set", f"{key}=1"]) == 2
+    assert f"there is no setting '{key}'. {meant}" in capsys.readouterr().err
+
+
 def test_where_envpack_comes_from_must_be_named(repository, capsys):
     assert run([*WORDS, "--repository", str(repository), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
