@@ -66,7 +66,7 @@ def build_jobs(
             seen.add(task.key)
             container = _container(task, image or _IMAGE, secret, project.of().memory or MEMORY)
             added = overlay or Overlay()
-            documents += [_config_map(task, text, added), _job(task, source.target.platform, container, added)]
+            documents += [_config_map(task, text, added), _job(task, text, source.target.platform, container, added)]
     return tuple(documents)
 
 
@@ -101,7 +101,7 @@ def _config_map(task: Task, text: str, overlay: Overlay) -> dict[str, Any]:
     return overlay.on(document)
 
 
-def _job(task: Task, platform: str, container: dict[str, Any], overlay: Overlay) -> dict[str, Any]:
+def _job(task: Task, text: str, platform: str, container: dict[str, Any], overlay: Overlay) -> dict[str, Any]:
     content = {
         "containers": [container],
         "volumes": [
@@ -112,7 +112,7 @@ def _job(task: Task, platform: str, container: dict[str, Any], overlay: Overlay)
     }
     selected = {"nodeSelector": {"kubernetes.io/arch": _ARCHITECTURES[platform]}}
     pod = unprivileged_pod(content, selected)
-    return named_job(_name(task), _NAME, task.key, pod, overlay, retries=_RETRIES)
+    return named_job(_name(task), _NAME, text, pod, overlay, retries=_RETRIES)
 
 
 def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, Any]:

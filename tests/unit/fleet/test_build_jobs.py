@@ -36,6 +36,16 @@ def test_equal_environments_share_a_job_and_all_is_valid(add_model, emit, versio
     assert (first_job.startswith(first), second_job.startswith(second)) == (True, True)
 
 
+def test_what_a_build_asks_for_is_part_of_the_name_of_its_job(add_model, emit):
+    """A Job that has failed is none again under the same name."""
+    add_model("a")
+    names = [
+        json.loads(emit(*words, "--json")[1].out)["jobs"][1]["metadata"]["name"]
+        for words in ((), (), ("--set", "python_preference=managed"))
+    ]
+    assert (len(set(names)), names[0]) == (2, names[1])
+
+
 def test_a_job_names_the_store_the_image_and_the_secret(add_model, emit):
     add_model("a")
     _, shown = emit("--build-image", "registry.example/envpack:1", "--secret", "bucket", "--memory", "1g", "--json")
