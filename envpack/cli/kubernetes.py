@@ -66,7 +66,11 @@ def build(
     project = open_project(repository, said)
     names = chosen_folders(project, models)
     console.warned(*project.warnings)
-    jobs = build_jobs(project, names, project_store(project), image=build_image, secret=secret, overlay=added)
+    is_here = project.of().store.startswith("file:")  # which no Job has, whether it exists or not
+    store = None if is_here else project_store(project)
+    jobs = build_jobs(project, names, store, image=build_image, secret=secret, overlay=added)
+    if not jobs:
+        console.note("nothing to build: no model has requirements of its own")
     _show("jobs", jobs, console)
 
 

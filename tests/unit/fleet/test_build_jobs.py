@@ -46,6 +46,17 @@ def test_what_a_build_asks_for_is_part_of_the_name_of_its_job(add_model, emit):
     assert (len(set(names)), names[0]) == (2, names[1])
 
 
+def test_a_repository_without_requirements_has_nothing_to_build(add_model, tmp_path, capsys):
+    folder = add_model("a")
+    (folder / "requirements.txt").unlink()
+    (folder / "env").mkdir()
+    with (folder / "config.pbtxt").open("a") as config:
+        config.write('parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env" } }')
+    assert run(["kubernetes", "build", "--repository", str(tmp_path), "--store", STORE]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "nothing to build: no model has requirements of its own\n")
+
+
 def test_a_job_names_the_store_the_image_and_the_secret(add_model, emit):
     add_model("a")
     _, shown = emit("--build-image", "registry.example/envpack:1", "--secret", "bucket", "--memory", "1g", "--json")
@@ -89,7 +100,7 @@ def test_requirements_outside_of_the_repository_travel_too(add_model, emit, tmp_
 
 def test_a_job_needs_a_store_that_other_machines_reach(add_model, emit, tmp_path):
     add_model("a")
-    for store in ((), ("--store", f"file://{tmp_path}")):
+    for store in ((), ("--store", f"file://{tmp_path}"), ("--store", f"file://{tmp_path}/absent")):
         code, shown = emit(store=store)
         assert (code, shown.out) == (2, "")
         assert "(fleet-needs-store)" in shown.err
