@@ -14,7 +14,7 @@ from envpack.verification.contents import CONTENTS, Content, content
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _MOST_FILLINGS = 64
 _LONGER = 3  # elements of a variable dimension, after one
-_FOREIGN_TEXT = "1 café 日本".encode()
+_FOREIGN_TEXT = " ".join(["1 café 日本"] * 150).encode()  # more than the 512 tokens that many models take
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
 _MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
 _FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
@@ -207,14 +207,14 @@ def generate_partial(config: ServedConfig, request: SmokeRequest) -> Iterator[Sm
 
 
 def generate_foreign_text(request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
-    """Generate a request with text of other languages in each input that holds text; None if none does."""
+    """Generate a request with long text of other languages in each input that holds text; None if none does."""
     inputs = tuple(
         replace(tensor, data=(_FOREIGN_TEXT,) * len(tensor.data))
         if tensor.datatype == "BYTES" and filling.contents.get(tensor.name, "text") == "text"
         else tensor
         for tensor in request.inputs
     )
-    description = f"with text that is not ASCII ({_FOREIGN_TEXT.decode()!r})"
+    description = f"with long text that is not ASCII ({len(_FOREIGN_TEXT)} bytes, {_FOREIGN_TEXT[:14].decode()!r}, …)"
     return None if inputs == request.inputs else replace(request, description=description, inputs=inputs)
 
 

@@ -31,7 +31,13 @@ _AS_UTF_8 = (
     " never np.bytes_"
 )
 _KEPT = "find what execute keeps from one request to the next"
+_OF_ANY_LENGTH = "cut text to what the model takes, as tokenizers do with truncation=True, or say how much that is"
 _OF_CODEC = re.compile(r"codec can't (?:en|de)code")
+# What arrays and models say of more tokens than they have places for.
+_OF_LENGTH = re.compile(
+    r"must match the (?:existing )?size|out of (?:range|(?:data )?bounds)|is not in \[0|too long|longer than"
+    r"|max\w* length"
+)
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
 
@@ -171,13 +177,15 @@ def _mismatched(model: LoadedModel, request: SmokeRequest, responses: Responses)
 
 @check("text", of="answers")
 def check_text(model: LoadedModel, request: SmokeRequest) -> Check | None:
-    """Only shown if the strings of generated inputs are answered in ASCII alone, and those of other languages with an
-    error of a codec: a warning
+    """Only shown if the strings of generated inputs are answered in short ASCII alone, and long ones of other languages
+    with an error of a codec, or of what is too long: a warning
     """
     _, refusal = _answer_or_refusal(model, request)
-    if not _OF_CODEC.search(refusal):
-        return None
-    return warning("text", f"answers text in ASCII alone: sent {request.description}: {refusal}", _AS_UTF_8)
+    if _OF_CODEC.search(refusal):
+        return warning("text", f"answers text in ASCII alone: sent {request.description}: {refusal}", _AS_UTF_8)
+    if _OF_LENGTH.search(refusal):
+        return warning("text", f"answers short text alone: sent {request.description}: {refusal}", _OF_ANY_LENGTH)
+    return None
 
 
 def _answer_or_refusal(model: LoadedModel, request: SmokeRequest) -> tuple[Responses, str]:
