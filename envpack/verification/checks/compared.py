@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,8 @@ _OF_LENGTH = re.compile(
     r"must match the (?:existing )?size|out of (?:range|(?:data )?bounds)|is not in \[0|too long|longer than"
     r"|max\w* length"
 )
+_SLOW_FIRST = 2.0  # seconds, which many clients do not wait
+_WARM_UP = "load and compile in initialize, or let model_warmup in config.pbtxt send the first request"
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
 
@@ -256,25 +259,33 @@ def check_later(
 
 def check_second_load(check: str, client: Client, name: str, chosen: Chosen) -> Check | None:
     """The failed ``check`` of a model that has answered before, and does not now, or wrongly; a warning if its answer
-    is another one; None for any other model.
+    is another one, or takes much longer than the next; None for any other model.
 
     No more samples are sent than that takes: one, if it is right.
     """
     request = chosen.requests[0]
     try:
         model = LoadedModel(client, name, read_served_config(client.config(name)))
-        answer = model.ask(request.inputs, request.parameters)
+        answer, first = _timed_answer(model, request)
         if wrong := _wrong_sample(model, chosen.samples):
             return failed(check, f"loaded a second time, {name} has a wrong answer to a sample: {wrong}", LEFT_BEHIND)
         unequal = responses_difference(chosen.answer, answer, lambda _: TOGETHER)
-        again = model.ask(request.inputs, request.parameters) if unequal else answer
+        again, later = _timed_answer(model, request) if unequal or first > _SLOW_FIRST else (answer, first)
     except RequestError as error:
         reason = read_model_error(error.message, "").reason
         return failed(check, f"loaded a second time, {name} answers with an error: {reason}", LEFT_BEHIND)
-    if not unequal or responses_difference(answer, again, lambda _: TOGETHER):
-        return None
-    fix = f"ignore this if it learns, or begins with weights at random; else {LEFT_BEHIND}"
-    return warning(check, f"loaded a second time, {name} has another answer than before: {unequal}", fix)
+    if unequal and not responses_difference(answer, again, lambda _: TOGETHER):
+        fix = f"ignore this if it learns, or begins with weights at random; else {LEFT_BEHIND}"
+        return warning(check, f"loaded a second time, {name} has another answer than before: {unequal}", fix)
+    if first > max(_SLOW_FIRST, 10 * later):
+        what = f"after each load, {name} answers its first request in {first:.1f} s, and the next in {later:.2f} s"
+        return warning(check, what, _WARM_UP)
+    return None
+
+
+def _timed_answer(model: LoadedModel, request: SmokeRequest) -> tuple[Responses, float]:
+    started = time.monotonic()
+    return model.ask(request.inputs, request.parameters), time.monotonic() - started
 
 
 def _wrong_sample(model: LoadedModel, samples: Samples | None) -> str:

@@ -151,8 +151,8 @@ _COMPETE = "each loads alone, so they compete for memory, GPU memory, a port, or
 
 @check("together", of="server", step="together", kind="together")
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
-    """All models load at the same time, as at the start of a server in production, and answer as before; an answer that
-    is only another one is a warning
+    """All models load at the same time, as at the start of a server in production, and answer as before; the
+    warnings of `again` are given here, too
 
     Each model can be served by itself, but not when all are loaded at the same time, as a server does when it
     starts. They conflict over something: memory, GPU memory, a port, a file that both write or lock. Or one loads
@@ -182,7 +182,8 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
 @check("again", of="server", step="together", kind="again")
 def check_again(client: Client, model: str, timeout: float) -> Check:
     """Only of a single model, or where all do not load together: it loads a second time and answers as before, as where
-    a server starts again; an answer that is only another one is a warning
+    a server starts again; an answer that is only another one is a warning, and so is a first one that takes two seconds
+    and ten times as long as the next
 
     A model loads once and not again, or answers otherwise then. Something is left of its first load: a file or a
     folder that it makes and that may not exist, a lock, a port. Let `finalize` remove it, or let `initialize` accept

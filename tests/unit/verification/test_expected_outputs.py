@@ -1,10 +1,13 @@
 """What samples expect of a loaded model: outputs within a tolerance, and how many of them must match."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
+from envpack.verification.checks import compared
 from envpack.verification.checks.compared import check_later, check_second_load
 from envpack.verification.checks.inference import check_samples
 from envpack.verification.choice import Chosen
@@ -123,6 +126,16 @@ def test_another_answer_after_a_second_load_is_a_warning():
     found = second_load(Client(output(2.0)), None, (output(1.0),))
     assert (found.id, found.status) == ("again", "warning")
     assert found.evidence == "loaded a second time, m has another answer than before: OUT element 0 is 2 instead of 1"
+
+
+@every_row(("seconds", "warned"), [((3.0, 0.2), True), ((3.0, 1.0), False), ((1.9, 0.0), False)])
+def test_a_first_answer_that_takes_much_longer_than_the_next_is_a_warning(seconds, warned, monkeypatch):
+    now = iter((0.0, seconds[0], 10.0, 10.0 + seconds[1]))
+    monkeypatch.setattr(compared, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    found = second_load(Client(output(1.0)), None, (output(1.0),))
+    assert (found is not None) is warned
+    said = "after each load, m answers its first request in 3.0 s, and the next in 0.20 s"
+    assert found is None or (found.status, found.evidence) == ("warning", said)
 
 
 def test_an_answer_that_always_changes_may_change_after_a_second_load():
