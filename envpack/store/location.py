@@ -200,7 +200,7 @@ _AWS_VARIABLES = (
 )
 
 
-def obstore_for(location: Location) -> Any:
+def obstore_for(location: Location | str) -> Any:
     """The module obstore."""
     try:
         import obstore

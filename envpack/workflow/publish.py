@@ -104,7 +104,7 @@ def publish_objects(
     place = template.of if template else lambda _: parse_location(url)
     example = place("0" * 64)
     _refuse_inside(example.folder, plan, url)
-    obstore_for(example)  # it is missed before archives are packed
+    obstore_for(url)  # it is missed before archives are packed
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.
     shares = template is not None and example.scheme == "s3" and plan.release.fetches_archives

@@ -89,8 +89,8 @@ def parse_digest_address(url: str) -> DigestAddress | None:
         what = f"{url} cannot be used: {DIGEST} must stand in it once, in its last part"
         raise UsageError("bad-store-address", what, f"write s3://bucket/models/{DIGEST}")
     address = DigestAddress(folder, name)
+    parse_location(folder)  # first, as it was typed
     address.of("0" * 64)
-    parse_location(folder)
     return address
 
 

@@ -98,8 +98,9 @@ def test_a_missing_library_is_missed_before_environments_are_packed(project, tmp
     monkeypatch.setitem(sys.modules, "obstore", None)
     steps = Steps()
     with pytest.raises(UsageError) as caught:
-        publish_objects(project.saying(Settings(backends=tmp_path / "backends")), [], "s3://bucket/models", steps)
+        publish_objects(project.saying(Settings(backends=tmp_path / "backends")), [], "s3://bucket/{digest}", steps)
     assert (caught.value.kind, steps.seen) == ("obstore-missing", [])
+    assert caught.value.message.startswith("s3://bucket/{digest} needs obstore")
 
 
 def test_the_layout_of_an_absent_model_leaves_no_folder(project, tmp_path):

@@ -215,6 +215,7 @@ def test_other_addresses_are_refused(url):
     with pytest.raises(UsageError) as raised:
         parse_digest_address(url)
     assert raised.value.kind == "bad-store-address"
+    assert "0" * 64 not in raised.value.message, "the address as it was typed"
 
 
 @pytest.mark.parametrize("url", ["file:///models/{Digest}", "s3://b/{sha256}", "s3://b/{name}/{digest}"])
