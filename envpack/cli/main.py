@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -157,7 +158,7 @@ def run(arguments: list[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if not isinstance(error, _EXPECTED) and os.environ.get("ENVPACK_TRACEBACK"):
             raise
-        failure = _failure(error)
+        failure = _failure(error, arguments)
         with contextlib.suppress(OSError, EnvpackError):  # no stream is left that could be written to
             _show(error, failure, _console(context, arguments))
         return failure.exit_code
@@ -173,14 +174,16 @@ def _show(error: BaseException, failure: Failure, console: Console) -> None:
     show_errors(error.errors, f"{ready} of {error.total} models are ready, and nothing was changed", console, {})
 
 
-def _failure(error: BaseException) -> Failure:
+def _failure(error: BaseException, arguments: Sequence[str] = ()) -> Failure:
     match error:
         case EnvpackError():
             return Failure.of(error)
         case click.ClickException():
             if (removed := removed_option(error)) is not None:
                 return removed
-            command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "envpack"
+            command = " ".join(["envpack", *(word for word in arguments[:1] if word in _COMMANDS)])
+            if isinstance(error, click.UsageError) and error.ctx:  # click's parser of options gives none
+                command = error.ctx.command_path
             return Failure(
                 error.format_message().rstrip("."),
                 kind="usage",

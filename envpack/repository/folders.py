@@ -212,16 +212,22 @@ _MOST_NAMES = 5
 
 def no_models(repository: Path, how: str = "add --repository") -> InputError:
     """The error for a repository without a Python model or ensemble; ``how`` a user names another repository."""
+    if inside := _inside_model(repository):
+        return inside
+    below = " or ".join(map(path_in_shell, itertools.islice(_repositories_below(repository), _MOST_NAMES)))
+    example = "`envpack init FOLDER` creates a working example"
+    fix = f"models are in a folder below: {how} {below}" if below else example
+    return InputError("repository-empty", "no Python model in this repository", fix, str(repository))
+
+
+def _inside_model(repository: Path) -> InputError | None:
     here = repository.absolute()
     for model, is_what in ((here, "a model"), (here.parent, f"in the model {here.parent.name}")):
         if looks_like_model(model):
             fix = f"give the folder that contains the model: --repository {path_in_shell(model.parent)}"
             what = f"this folder is {is_what}, not a model repository"
             return InputError("repository-empty", what, fix, str(repository))
-    below = " or ".join(map(path_in_shell, itertools.islice(_repositories_below(repository), _MOST_NAMES)))
-    example = "`envpack init FOLDER` creates a working example"
-    fix = f"models are in a folder below: {how} {below}" if below else example
-    return InputError("repository-empty", "no Python model in this repository", fix, str(repository))
+    return None
 
 
 def no_such_model(folder: Path) -> InputError:
@@ -230,6 +236,8 @@ def no_such_model(folder: Path) -> InputError:
 
     repository, name = folder.parent, folder.name
     models = [model.name for model in _models_in(repository)]
+    if not models and (inside := _inside_model(repository)):
+        return inside
     alike = difflib.get_close_matches(name, models, n=1)
     below = next((one for one in _repositories_below(repository) if _is_model(one / name)), None)
     if below:

@@ -32,6 +32,14 @@ def _requirements(name: str, file: str, text: str, *says: str) -> BadInput:
 
 CATALOGUE = (
     BadInput(
+        "the folder of a model in place of the repository",
+        "build x --json --repository REPOSITORY/m",
+        3,
+        "repository-empty",
+        ("this folder is a model", "contains the model"),
+        MODEL,
+    ),
+    BadInput(
         "a model of another repository",
         f"{_BUILD} ../elsewhere/m --python 3.10",
         3,
@@ -44,6 +52,7 @@ CATALOGUE = (
     usage("unknown command", "pack --json", "No such command 'pack'", "envpack --help"),
     usage("misspelt command", "biuld --json", "No such command 'biuld'. (Did you mean 'build'?)"),
     usage("unknown option", f"{_BUILD} m --pyton 3.10", "--pyton"),
+    usage("option without its value", "run m --json --server", "'--server'", "envpack run --help"),
     usage("unknown format", f"{_BUILD} m --format zip", "'zip' is not one of"),
     usage("port out of range", f"{_VERIFY} --set port=70000", "70000"),
     usage("timeout of nothing", f"{_VERIFY} --timeout 0", "--timeout"),
