@@ -41,6 +41,7 @@ class Kind:
     values: tuple[str, ...] = ()  # of a `Choice`, the texts
     also: Callable[[str], str] = str  # of a `Choice`, turns other spellings into one of them
     is_folder: bool = True  # of a `Place`, whether a file is refused
+    has_paths: bool = False  # of `Texts`, whether one that begins with ".", "/" or "~" is a path; it becomes an address
     least: int = 0  # of a `Number`, the smallest
     most: int = 0  # of a `Number`, the largest
 
@@ -96,10 +97,14 @@ class Texts(Kind):
     in_toml = '["{}"]'
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
-        del file
         if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
             raise self.refused(key, place, "must be a list of texts")
-        return tuple(value)
+        return tuple(
+            whole_path(file.parent / expand_home(entry, str(file))).as_uri()
+            if self.has_paths and entry.startswith((".", "/", "~"))
+            else entry
+            for entry in value
+        )
 
     def parse(self, word: str) -> object:
         return [word]

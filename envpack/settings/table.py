@@ -71,10 +71,10 @@ class Settings:
         group=_CONTENT,
     )
     channels: tuple[str, ...] = setting(
-        Texts(example="conda-forge", metavar="URL"),
+        Texts(example="conda-forge", metavar="URL", has_paths=True),
         "Conda channel; repeatable.",
-        explained="conda channels, in order of preference. Default: what the requirements or `.condarc` name, else "
-        "this machine's interpreters",
+        explained="conda channels, in order of preference; a relative path such as `./channel` starts at this file. "
+        "Default: what the requirements or `.condarc` name, else this machine's interpreters",
         option="--channel",
         has=f"init {_RESOLVES}",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
-from envpack.lock.resolve import DOES_NOT_FIT, LOCAL_CHANNEL, LockOptions, can_try, lock_requirements, resolves
+from envpack.lock.resolve import DOES_NOT_FIT, LockOptions, can_try, lock_requirements, resolves
 from envpack.repository.selection import named_models
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.requirements.target import Target, allows_minor
@@ -289,10 +289,8 @@ def _other_options(recipe: Recipe, has: Target) -> Iterator[str]:
 
 
 def _other_channels(recipe: Recipe, lock: Lock) -> Iterator[str]:
-    """The options with which a lock gets the channels of a recipe, if it was made for the same with others."""
-    others = {(LOCAL_CHANNEL,), recipe.requirements.channels, lock.channels} - {recipe.channels}
-    digests = (digest_requirements(recipe.requirements, channels) for channels in others)
-    if not recipe.has_local_channel and lock.requirements_digest in digests:
+    """The options with which a lock gets the channels of a recipe, if it was made with others."""
+    if not recipe.has_local_channel and recipe.options().settings.resolve(recipe.channels).urls != lock.channels:
         yield from (f"--channel {shlex.quote(public_url(channel))}" for channel in recipe.channels)
 
 

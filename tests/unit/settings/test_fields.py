@@ -89,3 +89,13 @@ def test_what_an_error_proposes_is_read_where_it_is_said(name):
         field.kind.read(name, object(), Path("envpack.toml"), "the top level")
     line = raised.value.hint.removeprefix("write it like ").removesuffix(", without quotes")
     field.kind.read(name, tomllib.loads(line)[name], Path("envpack.toml"), "the top level")
+
+
+def test_the_folder_of_a_channel_is_one_address_wherever_it_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    field, file = FIELDS["channels"], tmp_path / "models/envpack.toml"
+    address = f"{tmp_path.as_uri()}/my%20channel"
+    for text in ("../my channel", "~/my channel", f"{tmp_path}/my channel/", address):
+        assert field.kind.read("channels", [text, "conda-forge"], file, "envpack.toml") == (address, "conda-forge")
+    assert field.read_word("./my channel", "--channel") == Settings(channels=("./my channel",)).channels == (address,)

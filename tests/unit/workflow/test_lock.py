@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -288,7 +289,7 @@ def test_the_fix_of_a_lockfile_for_other_channels_names_the_channels(machine, py
     request = machine.request(python=python, channels=("./a channel", "conda-forge"))
     with pytest.raises(InputError) as raised:
         refuse_stale(machine.lock(python="3.10"), request)
-    named = "--channel './a channel' --channel conda-forge"
+    named = f"--channel {Path('a channel').absolute().as_uri()} --channel conda-forge"
     assert raised.value.hint.partition(";")[0] == f"run envpack lock m{option} {named}"
 
 
