@@ -98,7 +98,7 @@ def check_fillable(folder: Path) -> None:
         return
     if os.path.lexists(folder):
         what = "this folder is not empty" if folder.is_dir() else "this exists, and is no folder"
-        raise InputError("not-empty", what, "name another folder, or remove this one", str(folder))
+        raise InputError("not-empty", what, "name another folder", str(folder))
 
 
 @contextlib.contextmanager
