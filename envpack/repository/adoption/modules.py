@@ -30,7 +30,9 @@ def read_function(module: str, name: str, python: str) -> Artifact:
     folder = Path.cwd()
     file = _file_of(folder, module)
     if file is None:
-        raise bad_artifact(f"there is no module {module} in this folder", "run it in the folder of the module", folder)
+        meant = module.removesuffix(".py")
+        fix = f"write {meant}:{name}" if _file_of(folder, meant) else "run it in the folder of the module"
+        raise bad_artifact(f"there is no module {module} in this folder", fix, folder)
     found = [node for node in _parsed(file).body if getattr(node, "name", "") == name]
     if any(isinstance(node, ast.AsyncFunctionDef) for node in found):
         fix = "name a function that calls it by asyncio.run()"

@@ -117,6 +117,13 @@ def test_what_is_no_function_is_refused(folder, name, says):
         inspect_artifact(name)
 
 
+def test_a_module_named_by_its_file_is_named_as_a_module(folder):
+    for name, fix in (("app.py:f", "write app:f"), ("nowhere.py:f", "run it in the folder of the module")):
+        with pytest.raises(InputError, match="no module") as refused:
+            inspect_artifact(name)
+        assert refused.value.hint == fix
+
+
 @every_row(
     ("code", "files", "packages"),
     [
