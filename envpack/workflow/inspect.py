@@ -15,7 +15,7 @@ from envpack.environment.inventory import INVENTORY
 from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.preflight import find_mismatches
 from envpack.inspection.repository import RepositoryInspection, inspect_repository, is_repository
-from envpack.repository.folders import looks_like_model, no_models
+from envpack.repository.folders import looks_like_model, no_models, no_such_model
 from envpack.settings.project import open_project
 from envpack.settings.releases import find_release
 from envpack.settings.table import Settings
@@ -99,7 +99,11 @@ def _existing(path: str | None, repository: Path) -> Path:
     for candidate in (Path(path), repository / path):
         if candidate.exists():
             return candidate
-    raise _usage(f"{str(Path(path))!r} does not exist, and is no model of the repository {repository.absolute()}")
+    if "://" in path:
+        fix = f"copy the models first: envpack fetch {path} DIRECTORY; or verify them there: envpack verify {path}"
+        raise UsageError("usage", f"{path} is no address of an image, oci://registry/name:tag", fix)
+    what = f"{path!r} does not exist, and is no model of the repository {repository.absolute()}"
+    raise UsageError("usage", what, no_such_model(repository / path).hint) if "/" not in path else _usage(what)
 
 
 def _usage(message: str) -> UsageError:
