@@ -131,7 +131,7 @@ def _click_type(field: Field) -> click.ParamType[Any]:
     match kind.form:
         case "choice":
             return PlatformChoice() if kind.values == PLATFORMS else click.Choice(kind.values)
-        case "number" | "size":
+        case "number" | "size" | "text":
             return _KindType(field)
         case "place":
             return click.Path(path_type=Path, file_okay=not kind.is_folder)

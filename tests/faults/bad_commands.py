@@ -55,6 +55,9 @@ CATALOGUE = (
     usage("option without its value", "run m --json --server", "'--server'", "envpack run --help"),
     usage("unknown format", f"{_BUILD} m --format zip", "'zip' is not one of"),
     usage("port out of range", f"{_VERIFY} --set port=70000", "70000"),
+    usage(
+        "relative path on the server", f"{_PUBLISH} oci://r.example/m:1 --served-from x", "'--served-from'", "/models"
+    ),
     usage("timeout of nothing", f"{_VERIFY} --timeout 0", "--timeout"),
     usage("image without a container", "dev --json --repository REPOSITORY --image i", "--runtime docker"),
     usage("image to debug in", "dev m --json --repository REPOSITORY --runtime auto --debug --image i", "no --debug"),
