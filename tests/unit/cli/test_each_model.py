@@ -95,8 +95,9 @@ def test_the_next_command_repeats_what_was_said_without_secrets(capsys):
     said = Settings(python="3.8", channels=("./a channel", "https://me:word@conda.example/main"), packer="conda-pack")
     each.next_step("build", Path("models"), ["b"], said)
     assert capsys.readouterr().err == (
-        "next: envpack build --repository models --python 3.8 --channel './a channel' --channel"
-        " https://conda.example/main --set packer=conda-pack a b\n"
+        "next: envpack build --repository models --python 3.8"
+        f" --channel {Path('a channel').absolute().as_uri()} --channel https://conda.example/main"
+        " --set packer=conda-pack a b\n"
     )
     each.next_step("verify", Path(), [], said)
     assert capsys.readouterr().err == "next: envpack verify\n"
