@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath as PosixPath
 
 from envpack.server.interface import Process, Server
-from envpack.server.log import StubReport, last_started_stub, stub_reports
+from envpack.server.log import StubReport, last_started_stub, restarts, stub_reports
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
 from envpack.support.processes import signal_name
@@ -110,6 +110,17 @@ def _report(server: Server, instance: str, seconds: float) -> StubReport:
         report = stub_reports(server.log()).get(instance)
         if report is not None or time.monotonic() >= until:
             return report or StubReport(instance)
+        time.sleep(_POLL_SECONDS)
+
+
+def why_ended(server: Server, model: str) -> str:
+    """Why the process before one of an instance ended, as the new one reports; ``""`` if none does in three seconds."""
+    until = time.monotonic() + _REPORT_SECONDS
+    while True:
+        why = restarts(server.log())
+        found = next((why[instance.name] for instance in instances(server, model) if instance.name in why), "")
+        if found or time.monotonic() >= until:
+            return found
         time.sleep(_POLL_SECONDS)
 
 

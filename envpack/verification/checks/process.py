@@ -25,6 +25,7 @@ from envpack.verification.stub_processes import (
     mapped_python,
     reports,
     stub_processes,
+    why_ended,
 )
 from envpack.verification.verdict import CHECKS, Check, StubIdentity, check, failed, passed, skipped, warning
 
@@ -338,7 +339,9 @@ def check_stability(server: Server, model: Model, before: dict[int, int]) -> Che
     now = {process.pid: server.memory_bytes(process.pid) for process in stub_processes(server, model.name)}
     if set(now) != set(before):
         fix = "the model's process ended during a request; see its last lines of output"
-        return failed("stability", f"processes {sorted(before)} became {sorted(now)}", fix)
+        why = why_ended(server, model.name) if now.keys() - before else ""
+        what = f"processes {sorted(before)} became {sorted(now)}"
+        return failed("stability", f"{what}: {why}" if why else what, fix)
     grown = sum(now.values()) - sum(before.values())
     return passed("stability", f"same processes; {sum(now.values()) >> 20} MiB in memory, {grown >> 20:+d} MiB")
 

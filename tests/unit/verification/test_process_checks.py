@@ -1,5 +1,6 @@
 """Faults that only a model's process shows, and not its files: it runs another Python or other packages."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,11 +218,21 @@ def test_the_same_processes_are_stable_whatever_their_memory(model):
         ({7: 1, 8: 1}, "processes [7] became [7, 8]"),
     ],
 )
-def test_a_replaced_process_is_a_fault(model, now, evidence):
+def test_a_replaced_process_is_a_fault(model, monkeypatch, now, evidence):
+    monkeypatch.setattr(stub_processes, "_REPORT_SECONDS", 0)
     check = check_stability(Server(now), model, {7: 1})
     assert check == failed(
         "stability", evidence, "the model's process ended during a request; see its last lines of output"
     )
+
+
+def test_what_replaces_a_process_says_why_it_ended(model):
+    server = Server({8: 1})
+    for instance, why in [("other_0_0", "was killed"), ("m_0_0", "exited with status 3")]:
+        said = json.dumps(f"'{instance}' was restarted (1, process 8): the model's process 7 {why}")
+        server.text += f"W1128 19:49:06.229655 31388 model.py:0] {said}\n"
+    check = check_stability(server, model, {7: 1})
+    assert check.evidence == "processes [7] became [8]: the model's process 7 exited with status 3"
 
 
 @pytest.mark.parametrize(
