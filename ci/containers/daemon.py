@@ -119,8 +119,9 @@ def _served(command: list[str], address: str, log_file: Path) -> Iterator[None]:
     """Run a daemon during the block; the block begins when the daemon answers."""
     # Two daemons at the same time give their containers the same addresses.
     alone = FileLock(Path(tempfile.gettempdir()) / f"envpack-{command[0]}.lock", timeout=_OTHER_SECONDS)
+    own = os.environ | {"TMPDIR": str(log_file.parent)}  # podman leaves there what it has loaded
     with alone, log_file.open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(command, env=own, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, address, log_file)
             yield
