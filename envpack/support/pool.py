@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -31,10 +32,16 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def _fill_variables() -> None:
+    """Read the variables of this Python, of which two threads that need them first find only some up to Python 3.11."""
+    sysconfig.get_config_vars()
+
+
 class Pool:
     """Threads for tasks. If its ``with`` block fails, no task is begun any more, and those that run are stopped."""
 
     def __init__(self, threads: int) -> None:
+        _fill_variables()
         self._executor = ThreadPoolExecutor(threads)
         self._programs = RunningPrograms()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -104,6 +111,7 @@ def transfer_all(
 
 def in_background(function: Callable[[], _Result], name: str) -> Future[_Result]:
     """The result of a function, which runs in a thread of its own that ends with the program, whatever it waits for."""
+    _fill_variables()
     result: Future[_Result] = Future()
 
     def run() -> None:

@@ -2,11 +2,12 @@
 
 import threading
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from envpack.support import pool as module
-from envpack.support.pool import Pool, interruptible, transfer_all
+from envpack.support.pool import Pool, in_background, interruptible, transfer_all
 from envpack.support.processes import run, stoppable
 from envpack.support.progress import NoProgress
 
@@ -105,3 +106,15 @@ def test_a_pool_ends_with_the_block_around_it():
             running.result(60)
     with Pool(1) as pool:
         assert pool.submit(partial(run, ["true"], env={"PATH": "/usr/bin:/bin"})).result(60).returncode == 0
+
+
+def test_the_variables_of_this_python_are_read_before_threads_need_them(monkeypatch):
+    """Else two threads that start uv first can fail, since uv's package puts its name together of them."""
+    read = []
+    monkeypatch.setattr(
+        module, "sysconfig", SimpleNamespace(get_config_vars=lambda: read.append(threading.get_ident()))
+    )
+    with Pool(1):
+        assert read == [threading.get_ident()]
+    in_background(int, "").result()
+    assert read == [threading.get_ident()] * 2
