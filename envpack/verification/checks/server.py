@@ -125,7 +125,8 @@ def check_home(server: Server) -> Check | None:
     for entry in sorted((*home.glob(".*/*"), *home.glob("[!.]*"))) if home.is_absolute() else ():
         size = 0
         with contextlib.suppress(OSError):  # a model removes files now
-            size = sum(file.lstat().st_size for file in (entry, *entry.rglob("*")) if file.is_file())
+            below = () if entry.is_symlink() else entry.rglob("*")
+            size = sum(file.lstat().st_size for file in (entry, *below) if file.is_file())
         if size >= _LEAST_HIDDEN if entry.parent != home else entry.name not in OWN_FILES:
             what = f"a model wrote {entry.relative_to(home)} ({size / 1e6:.1f} MB) to its home or working folder"
             return warning("home", f"{what}; another server begins without it, and may not write there", _NOT_AT_HOME)

@@ -370,11 +370,13 @@ def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypa
     assert (check.status, check.fix) == ("warning", "start the container with --shm-size=130m")
 
 
-def test_what_models_write_to_their_home_is_a_warning(tmp_path):
+def test_what_models_write_to_their_home_is_a_warning(tmp_path, tmp_path_factory):
     server = SimpleNamespace(children=lambda: (STUB,), variables=lambda pid: {VARIABLE: str(tmp_path)})
     for name in ("owner", "log", "backends/python/stub", ".local/lib/probe.py", ".cache/fonts/list.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
+    (tmp_path / ".cache/linked").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    (tmp_path / ".cache/linked/weights.bin").write_bytes(bytes(5_000_000))
     assert check_home(server) is None
     (tmp_path / ".cache/hub").mkdir()
     (tmp_path / ".cache/hub/weights.bin").write_bytes(bytes(5_000_000))
