@@ -72,6 +72,11 @@ def sends_requests(folder: Path) -> bool:
     return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
+def reads_requested_outputs(folder: Path) -> bool:
+    """Whether the code of a model reads which outputs a client asks for."""
+    return any(".requested_output_names()" in _DOCSTRING.sub("", _text(source)) for source in _code(folder))
+
+
 def gives_configurations(folder: Path) -> bool:
     """Whether the code of a model gives ``load_model()`` another configuration, or files."""
     return any(_OVERRIDE.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))

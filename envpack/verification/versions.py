@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from envpack.repository.code import sends_requests
+from envpack.repository.code import reads_requested_outputs, sends_requests
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
@@ -105,6 +105,8 @@ class Inference:
         if not checks[0].ok:
             return InferenceResult(tuple(checks))
         checks += filter(None, _comparisons(loaded, chosen, answer, again=before is not None))
+        if len(config.outputs) > 1 and not (before or config.decoupled) and reads_requested_outputs(model.folder):
+            checks += filter(None, [compared.check_outputs(loaded, requests[0])])
         count = None
         if samples is not None:
             expected, count = inference.check_samples(loaded, samples)

@@ -27,6 +27,7 @@ _ANY_LENGTH = (
     " no other"
 )
 _ANY_OF_THEM = "answer without any input that config.pbtxt declares optional; ignore this if clients send them together"
+_WHICH_OUTPUTS = "let execute answer whatever requested_output_names() has: clients may ask for any of the outputs"
 _AS_UTF_8 = (
     "decode and encode strings as UTF-8, name the encoding of files, and make arrays of text with dtype=object,"
     " never np.bytes_"
@@ -165,6 +166,27 @@ def check_optional(model: LoadedModel, requests: Sequence[SmokeRequest]) -> Chec
             return warning("optional", f"answers with an error: sent {request.description}: {refusal}", _ANY_OF_THEM)
         if mismatched := _mismatched(model, request, responses):
             return mismatched
+    return None
+
+
+@check("outputs", of="answers")
+def check_outputs(model: LoadedModel, request: SmokeRequest) -> Check | None:
+    """Only shown if a model whose code reads which outputs a client asks for answers with an error, or without that
+    output, if it is asked for one of several: a warning
+    """
+    make, parameters = model.client.infer_message, request.parameters
+    for name in (entry.name for entry in model.config.outputs):
+        message = make(model.name, request.inputs, binary=True, parameters=parameters, outputs=[name])
+        (answer,) = model.ask_together([message])
+        if isinstance(answer, RequestError):
+            reason = read_model_error(answer.message, "").reason
+            answer.sent = f"{request.description}, for the output {name} alone"
+            if answer.timed_out or not answer.status or not may_be_refusal(reason):
+                raise answer
+            return warning("outputs", f"answers with an error: sent {answer.sent}: {reason}", _WHICH_OUTPUTS)
+        if name not in {tensor.name for tensor in answer[0]}:
+            what = f"the response is without {name}: sent {request.description}, for the output {name} alone"
+            return warning("outputs", what, _WHICH_OUTPUTS)
     return None
 
 

@@ -5,7 +5,14 @@ import re
 
 import pytest
 
-from envpack.repository.code import called_models, missing_models, paths_elsewhere, reads_parameter, sends_requests
+from envpack.repository.code import (
+    called_models,
+    missing_models,
+    paths_elsewhere,
+    reads_parameter,
+    reads_requested_outputs,
+    sends_requests,
+)
 from envpack.repository.model import open_model
 from tests.tables import every_row
 
@@ -151,3 +158,15 @@ def test_a_folder_that_does_not_exist_calls_nothing(tmp_path):
 def test_a_parameter_that_the_code_may_read(asker, code, reads):
     (asker / "1" / "model.py").write_text(code)
     assert reads_parameter(asker, "scale") == reads
+
+
+def test_code_that_reads_which_outputs_are_asked_for(tmp_path):
+    version = tmp_path / "1"
+    version.mkdir()
+    for code, reads in {
+        "names = request.requested_output_names()": True,
+        "InferenceRequest(requested_output_names=['A'])": False,
+        "# request.requested_output_names()": False,
+    }.items():
+        (version / "model.py").write_text(code)
+        assert reads_requested_outputs(version.parent) is reads

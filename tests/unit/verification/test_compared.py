@@ -7,6 +7,7 @@ import pytest
 
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, read_served_config
+from envpack.verification import answers as module_of_answers
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.compared import (
     answer_to_other,
@@ -14,6 +15,7 @@ from envpack.verification.checks.compared import (
     check_formats,
     check_lengths,
     check_optional,
+    check_outputs,
     check_text,
 )
 from envpack.verification.requests import SmokeRequest
@@ -178,6 +180,43 @@ def test_one_of_several_optional_inputs_is_enough(answers, status, evidence):
     found = check_optional(LoadedModel(Client(*answers), "m", CONFIG), PARTIAL)
     assert (found.status if found else "") == status
     assert not found or evidence in found.evidence
+
+
+TWO = read_served_config({**SERVED, "output": [{**SERVED["output"][0], "name": name} for name in ("A", "B")]})
+ALONE = "sent with every input, for the output B alone"
+
+
+@every_row(
+    ("answer", "said"),
+    [
+        ((output(1.0, name="B"),), ""),
+        ((output(1.0, name="A"),), f"the response is without B: {ALONE}"),
+        (RequestError("KeyError: 'A'", status=500), f"answers with an error: {ALONE}: KeyError: 'A'"),
+    ],
+)
+def test_each_of_several_outputs_can_be_asked_for_alone(answer, said, monkeypatch):
+    asked = []
+
+    class Asked(Client):
+        def infer_message(self, *_, outputs, **__):
+            asked.append(outputs)
+
+    answers = iter([output(1.0, name="A"), answer if isinstance(answer, RequestError) else answer[0]])
+    monkeypatch.setattr(module_of_answers, "infer_together", lambda *_, **__: [next(answers)])
+    found = check_outputs(LoadedModel(Asked(), "m", TWO), REQUEST)
+    assert asked == [["A"], ["B"]]
+    assert (found.evidence if found else "") == said
+    assert found is None or found.status == "warning"
+
+
+def test_an_error_that_no_choice_of_outputs_causes_is_raised(monkeypatch):
+    error = RequestError("NameError: name 'x' is not defined", status=500)
+    monkeypatch.setattr(module_of_answers, "infer_together", lambda *_, **__: [error])
+    client = Client()
+    client.infer_message = lambda *_, **__: None
+    with pytest.raises(RequestError) as raised:
+        check_outputs(LoadedModel(client, "m", TWO), REQUEST)
+    assert raised.value.sent == "with every input, for the output A alone"
 
 
 FOREIGN = replace(REQUEST, description="with long text that is not ASCII")
