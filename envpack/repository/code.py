@@ -20,6 +20,7 @@ _METHOD = "auto_complete_config"
 _REQUEST = re.compile(r"InferenceRequest\s*\(|\b(?:import|from)\s+tritonclient\.(?:http|grpc)\b")
 _CALL = re.compile(r"""InferenceRequest\s*\([^()]*?\bmodel_name\s*=\s*(["'])([^"'{}\n]+)\1""")
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
+_PARAMETERS = re.compile(r"\bloads\(\s*\w+\.parameters\(\)")
 _DOCSTRING = re.compile(r'"""(?:\\[\s\S]|[^\\])*?"""|^[ \t]*#.*', re.MULTILINE)  # or a line of a comment
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _OF_EVERY_SERVER = re.compile(r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|s?bin|sys|usr)(?:/|$)|$)")
@@ -75,6 +76,11 @@ def sends_requests(folder: Path) -> bool:
 def reads_requested_outputs(folder: Path) -> bool:
     """Whether the code of a model reads which outputs a client asks for."""
     return any(".requested_output_names()" in _DOCSTRING.sub("", _text(source)) for source in _code(folder))
+
+
+def reads_request_parameters(folder: Path) -> bool:
+    """Whether the code of a model reads parameters of requests, which are JSON."""
+    return any(_PARAMETERS.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
 def gives_configurations(folder: Path) -> bool:

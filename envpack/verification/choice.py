@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from envpack.repository.code import sends_requests
+from envpack.repository.code import reads_request_parameters, sends_requests
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
@@ -36,6 +36,7 @@ from envpack.verification.requests import (
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
 
+_WITHOUT_PARAMETERS = "let execute do without parameters of requests, as samples have none: parameters.get(KEY, …)"
 _OF_A_MODEL = 500  # status of its errors
 _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
 
@@ -83,7 +84,8 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     filling, refusal = _find_filling(server, client, model, config)
     if filling is None:
         why = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
-        return NoRequest(unchecked("infer", why, record_sample(model)), refusal)
+        needs_more = refusal.startswith("KeyError") and reads_request_parameters(model.folder)
+        return NoRequest(unchecked("infer", why, _WITHOUT_PARAMETERS if needs_more else record_sample(model)), refusal)
     requests = tuple(generate_requests(config, filling))
     # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
     return Chosen(

@@ -193,6 +193,17 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
     assert check.fix == "record a sample: envpack run m -i FILE --save-sample"
 
 
+def test_a_model_that_refuses_requests_without_parameters_has_to_do_without_them(server, model):
+    """No sample has them."""
+    (model.folder / "1/model.py").write_text("given = json.loads(request.parameters())['temperature']")
+    for text, fix in {
+        "KeyError: 'temperature'": "let execute do without parameters of requests, as samples have none: ",
+        "ValueError: boom": "record a sample: envpack run m ",
+    }.items():
+        check = judge(server, error=RequestError(text, status=500)).judge(model).checks[-1]
+        assert (check.status, check.fix.startswith(fix)) == ("unchecked", True)
+
+
 ABSENT = "ModuleNotFoundError: No module named 'cv2'"
 TRACED = f'Traceback (most recent call last):\n  File "/m/model.py", line 9, in execute\n    import cv2\n{ABSENT}\n'
 
