@@ -38,7 +38,7 @@ _OF_CODEC = re.compile(r"codec can't (?:en|de)code")
 # What arrays and models say of more tokens than they have places for.
 _OF_LENGTH = re.compile(r"must match the (?:existing )?size|out of (?:range|(?:data )?bounds)|is not in \[0")
 _SLOW_FIRST = 2.0  # seconds, which many clients do not wait
-_WARM_UP = "load and compile in initialize, or let model_warmup in config.pbtxt send the first request"
+_WARM_UP = "load and compile in initialize, or let model_warmup (batch_size: 1) in config.pbtxt send the first request"
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
 
