@@ -86,7 +86,7 @@ MODEL_FAULTS = (
     ),
     Fault(
         "backend-missing",
-        "correct backend in config.pbtxt, or name the folder of the backend {backend} with --set backends=DIRECTORY",
+        "correct backend in config.pbtxt, or name what has {backend}: --server FOLDER, or --set backends=DIRECTORY",
         reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
     ),
     Fault(

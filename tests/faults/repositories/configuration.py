@@ -169,7 +169,7 @@ ENTRIES = (
         _configure('backend: "python"', 'backend: "ours"'),
         "backend-missing",
         "unable to find backend library for backend 'ours'",
-        "correct backend in config.pbtxt, or name the folder of the backend ours with --set backends=DIRECTORY",
+        "correct backend in config.pbtxt, or name what has ours: --server FOLDER, or --set backends=DIRECTORY",
         found_by="verify",
     ),
     Broken(

@@ -57,7 +57,7 @@ KNOWN = [
         {"printed": [f"env: {quoted}: Permission denied" for quoted in (f"\u2018{STUB}\u2019", f"'{STUB}'")]},
     ),
     (
-        ("backend-missing", "of the backend pythn with --set backends=DIRECTORY"),
+        ("backend-missing", "name what has pythn: --server FOLDER, or --set backends=DIRECTORY"),
         {"reported": ["unable to find backend library for backend 'pythn', try specifying runtime on the model"]},
     ),
     (
