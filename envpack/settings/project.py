@@ -166,7 +166,12 @@ def _settings_of_model(name: str, entry: object, file: Location) -> Settings:
 
 def _settings(table: Mapping[str, object], keys: set[str], file: Location, place: str, *more: str) -> Settings:
     if unknown := sorted(set(table) - keys):
-        hint = _place_of(unknown[0]) or f"known there: {', '.join(sorted({*keys, *more}))}"
+        import difflib
+
+        known = sorted({*keys, *more})
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"known there: {', '.join(known)}"
+        hint = _place_of(unknown[0]) or meant
         raise file.error(f"unknown key {unknown[0]!r} in {place}", hint=hint)
     values: dict[str, Any] = {}
     for key, value in table.items():

@@ -212,7 +212,7 @@ CATALOGUE = (
     ),
     _project("not TOML", '[models.m]\npython = "3.10"\ntriton : 24.10\n', "envpack.toml:3", "[models.NAME]"),
     _project("cut off", "[models.m", "envpack.toml", "[models.NAME]"),
-    _project("unknown key", '[models.m]\npyton = "3.10"\n', "'pyton'", "[models.m]", "python, requirements"),
+    _project("unknown key", '[models.m]\npyton = "3.10"\n', "'pyton'", "[models.m]", "did you mean python?"),
     _project(
         "setting of a model at the top", 'from_prefix = "/venv"\n', "'from_prefix'", "write it below [models.NAME]"
     ),
@@ -221,7 +221,7 @@ CATALOGUE = (
         "unknown table",
         "[model.m]\n",
         "'model'",
-        "platform, port, preload, pull, push, python, python_preference",
+        "did you mean models?",
     ),
     _project("Python without quotes", "[models.m]\npython = 3.10\n", "must be text", 'python = "3.10"'),
     _project("release without quotes", "triton = 24.10\n", "must be text", 'triton = "24.10"'),
