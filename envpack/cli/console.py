@@ -249,6 +249,8 @@ def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:
 
 def _print(console: RichConsole, what: RenderableType) -> None:
     """Print; without a terminal, lines do not end in the blanks that fill a table's columns."""
+    for column in getattr(what, "columns", ()):  # of a table: paths and commands stay whole on a narrow terminal
+        column.overflow = "fold"
     if console.is_terminal:
         console.print(what)
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.cli.console import SAID_REPOSITORY, Console, Failure
+from envpack.cli.console import SAID_REPOSITORY, Console, Failure, table
 from envpack.cli.main import run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused, command, envpack, listing, variables
@@ -150,6 +150,14 @@ def test_text_of_users_is_no_markup(capsys):
         "    second [bold]line",
         "  fix: try [0]",
     ]
+
+
+def test_a_table_on_a_narrow_terminal_loses_no_letter_of_a_command(capsys):
+    console, shown = Console(), table()
+    console.output.width = 40
+    shown.add_row("warn", "zig", f"fix: /home/you/{'b' * 60}")
+    console.show(shown)
+    assert capsys.readouterr().out.count("b") == 60
 
 
 def test_a_step_that_has_no_outcome_ends_its_line_after_its_name(capsys):
