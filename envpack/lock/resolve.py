@@ -210,6 +210,8 @@ def _check_update(options: LockOptions) -> None:
     unknown = [name for name in options.update if normalise_name(name) not in locked]
     if unknown:
         fix = "name a package that is; without --update, packages that still fit are kept"
+        if options.previous is None:
+            fix = "leave out --update: there is no lock for this Python and platform yet"
         raise UsageError("not-locked", f"{unknown[0]!r} is not in the lock", fix)
 
 
