@@ -94,10 +94,10 @@ def test_the_next_command_repeats_what_was_said_without_secrets(capsys):
     each = EachModel(["a", "b"], Console())
     said = Settings(python="3.8", channels=("./a channel", "https://me:word@conda.example/main"), packer="conda-pack")
     each.next_step("build", Path("models"), ["b"], said)
+    folder = Path("a channel").absolute().as_uri()
     assert capsys.readouterr().err == (
-        "next: envpack build --repository models --python 3.8"
-        f" --channel {Path('a channel').absolute().as_uri()} --channel https://conda.example/main"
-        " --set packer=conda-pack a b\n"
+        f"next: envpack build --repository models --python 3.8 --channel {folder} --channel"
+        " https://conda.example/main --set packer=conda-pack a b\n"
     )
     each.next_step("verify", Path(), [], said)
     assert capsys.readouterr().err == "next: envpack verify\n"
