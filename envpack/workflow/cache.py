@@ -255,7 +255,7 @@ def verify_cache(cache: Path | None = None, *, progress: Progress = SILENT) -> C
 
 def _checked(kind: CacheFolder, path: Path, check: _Check) -> DamagedEntry | None:
     with in_use(path, recorded=False):
-        if not path.exists():
+        if not os.path.lexists(path):
             return None  # it was removed meanwhile
         try:
             files = tuple(check(path))

@@ -163,3 +163,9 @@ def test_the_command_says_so_and_exits_with_1(cache, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["checked"] == 7
     assert document["damaged"] == [{"kind": "stubs", "path": str(cache / "stubs/one"), "files": ["stub"]}]
+
+
+def test_a_link_to_nowhere_in_place_of_an_entry_is_damage(cache):
+    shutil.rmtree(cache / "environments/one")
+    (cache / "environments/one").symlink_to("nowhere")
+    assert damaged(cache) == {("environments", "one"): ()}
