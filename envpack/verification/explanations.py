@@ -55,6 +55,10 @@ _IN_JSON = re.compile(r"""["'](?:error|exception)["']: ?(["'])(?P<said>(?:\\.|(?
 _IN_ANY_WORDS = (
     (UNRESOLVED, NOT_REACHED),
     (re.compile(NOT_READY), CALLS),
+    (
+        re.compile(r"Request timeout expired\Z|Exceeds maximum queue size\Z"),
+        "let requests wait: raise default_timeout_microseconds, or max_queue_size, of the queue policy in config.pbtxt",
+    ),
 )
 
 
