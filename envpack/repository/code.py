@@ -25,6 +25,8 @@ _DOCSTRING = re.compile(r'"""(?:\\[\s\S]|[^\\])*?"""|^[ \t]*#.*', re.MULTILINE) 
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _OF_EVERY_SERVER = re.compile(r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|s?bin|sys|usr)(?:/|$)|$)")
 _WRITTEN = re.compile(r"/+(?:run|tmp|var/(?:log|run|tmp))(?:/|$)")  # where code may write what it reads again
+_JOINED = re.compile(r"""(?:\.\.["'],|[\w)\]]\s*/)\s*(?=["']([^"'/\n]+)["'])""")  # "..", "name"; parents[2] / "name"
+_IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
 
@@ -60,6 +62,28 @@ def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
         is_there = os.path.exists(text)  # noqa: PTH110 - any text, which may be too long for a path
         if is_there and not any(real_path(Path(text)).is_relative_to(place) for place in inside):
             yield text
+
+
+def named_beside(folder: Path) -> tuple[str, ...]:
+    """Names of files and folders beside the models of its repository that the code of a model has in a path, sorted.
+
+    Or that it imports, if it changes ``sys.path``.
+    """
+    repository, versions, named = folder.parent, version_folders(folder), set[str]()
+    for source in _code(folder):
+        text = _DOCSTRING.sub("", _text(source))
+        names = {*_JOINED.findall(text), *(_IMPORT.findall(text) if "sys.path" in text else ())}
+        for name in names:
+            files = {name, f"{name}.py"}
+            if not any((version / file).exists() for version in versions for file in files):
+                named |= files
+        for path in (quoted[2] for quoted in _QUOTED.finditer(text) if "/" in quoted[2]):
+            for start in (*versions, repository):
+                place = os.path.normpath(start / path)
+                if place.startswith(f"{repository}/") and os.path.exists(place):  # noqa: PTH110 - any text
+                    named.add(Path(place).relative_to(repository).parts[0])
+    beside = [entry for entry in repository.iterdir() if entry.name in named] if named else []
+    return tuple(sorted(entry.name for entry in beside if not (entry.is_dir() and looks_like_model(entry))))
 
 
 def missing_models(folder: Path) -> tuple[str, ...]:

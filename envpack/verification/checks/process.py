@@ -296,14 +296,14 @@ def check_versions(running: Examined) -> Check | None:
 @check("elsewhere", of="process")
 def check_elsewhere(running: Examined) -> Check | None:
     """Only shown if another server may not have, or may not read, what the model needs: a model that it calls, which is
-    not in the repository; and where the server is a process, files outside of the repository, or that only their
-    owner can read; a warning
+    not in the repository, or what its code names beside the models; and where the server is a process, files outside of
+    the repository, or that only their owner can read; a warning
     """
     model = running.model
     here = running.server.server_path(model.folder) == str(real_path(model.folder))
     findings = (*outside_findings(model), *mode_findings(model.folder, served=True))
     cautions = (finding for finding in findings if finding.severity == "warning")
-    found = next((finding for finding in cautions if here or finding.kind == "call-missing"), None)
+    found = next((finding for finding in cautions if here or finding.kind in ("call-missing", "left-out")), None)
     if found is None:
         return None
     return warning("elsewhere", f"{found.where}: {found.what}", found.fix)

@@ -40,6 +40,14 @@ def _outside(site: Site):
     (site.model / "1/labels.txt").symlink_to(__file__)
 
 
+def _beside(site: Site):
+    (site.repository / "labels.txt").write_text("cat")
+    code = site.own("1/model.py")
+    code.write_text(
+        f"{code.read_text()}\nfrom pathlib import Path\nLABELS = Path(__file__).parents[2] / 'labels.txt'\n"
+    )
+
+
 def _call(site: Site):
     code = site.own("1/model.py")
     call = 'pb_utils.InferenceRequest(model_name="gone", requested_output_names=[], inputs=[])'
@@ -144,6 +152,15 @@ ENTRIES = (
         "outside-repository",
         "it names, or links to, … layout.py, which is outside of the repository",
         "put it beside the model's code, or at the same path where you deploy",
+        options=("--strict",),
+    ),
+    Broken(
+        "labels-beside",
+        "`model.py` reads a file beside the models",
+        _beside,
+        "left-out",
+        "its code names labels.txt, which is beside the models, and `envpack layout` and `publish` leave that out",
+        "move it into the model's version folder",
         options=("--strict",),
     ),
     Broken(

@@ -8,6 +8,7 @@ import pytest
 from envpack.repository.code import (
     called_models,
     missing_models,
+    named_beside,
     paths_elsewhere,
     reads_parameter,
     reads_requested_outputs,
@@ -62,6 +63,32 @@ def test_names_in_strings_of_the_code(asker, code, called):
 def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
     (asker / "1/model.py").write_text(code)
     assert missing_models(asker) == missing
+
+
+@pytest.mark.parametrize(
+    ("code", "beside"),
+    [
+        ("open(Path(__file__).parents[2] / 'docs' / 'labels.txt')", ("docs",)),
+        ("open(os.path.join(os.path.dirname(__file__), '..', '..', 'docs', 'labels.txt'))", ("docs",)),
+        ("open(os.path.join(HERE, '../../docs/labels.txt')); open(ROOT / 'labels.txt')", ("docs", "labels.txt")),
+        ("open(ROOT + '/docs/labels.txt')", ()),
+        ("open('REPOSITORY/docs/labels.txt')", ("docs",)),
+        (
+            "import sys; sys.path.insert(0, REPOSITORY)\nfrom docs.text import clean\nimport helpers",
+            ("docs", "helpers.py"),
+        ),
+        ("import docs, helpers", ()),
+        ("sys.path.append(HERE)\nimport own\nimport json", ()),
+        ("it['docs']; HERE / 'own.py'; open('../../scale/1/model.py'); open('docs/gone')", ()),
+        ("'https://docs/labels.txt'; '../' * 3000; 'a/b'; '/'; '../../..'", ()),
+    ],
+)
+def test_what_code_names_beside_the_models(asker, code, beside):
+    repository = asker.parent
+    for name in ("docs/labels.txt", "labels.txt", "helpers.py", "own.py", "asker/1/own.py"):
+        (repository / name).touch()
+    (asker / "1/model.py").write_text(code.replace("REPOSITORY", str(repository)))
+    assert named_beside(asker) == beside
 
 
 @pytest.mark.usefixtures("own_files")
