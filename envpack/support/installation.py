@@ -28,7 +28,7 @@ class Installation:
 
     installer: Installer  # the program that can change it
     python: str  # the interpreter that it runs with
-    source: str = ""  # the folder or file that it was installed from, or git+… and an address; "" for an index
+    source: str = ""  # the folder or file that it was installed from, or an address; "" for an index
     editable: bool = False  # whether source is used in place
     extras: tuple[str, ...] = ()  # that it has, of an installer that replaces the whole installation
     options: tuple[str, ...] = ()  # without which pip would not install into the folder that this copy lies in
@@ -52,7 +52,7 @@ class Installation:
     def _requirement(self, added: tuple[str, ...]) -> str:
         every = dict.fromkeys((*self.extras, *added))
         extras = f"[{','.join(every)}]" if every else ""
-        if _is_address(self.source):
+        if "://" in self.source:
             return f"{DISTRIBUTION}{extras} @ {self.source}"
         return f"{self.source or DISTRIBUTION}{extras}"
 
@@ -143,10 +143,6 @@ def program_beside(name: str) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def _is_address(source: str) -> bool:
-    return "+" in source.partition("://")[0] and "://" in source
-
-
 def _source() -> tuple[str, bool]:
     """Where the installation comes from unless it is an index, and whether it is editable (PEP 610)."""
     import importlib.metadata
@@ -158,6 +154,8 @@ def _source() -> tuple[str, bool]:
         editable = bool(origin.get("dir_info", {}).get("editable"))
         if "vcs_info" in origin and parts.scheme != "file":  # pip accepts no file as the address of a requirement
             return f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}", False
+        if "archive_info" in origin and parts.netloc:
+            return origin["url"], False
     except (importlib.metadata.PackageNotFoundError, KeyError, ValueError, TypeError, AttributeError):
         return "", False
     source = Path(unquote(parts.path))

@@ -198,6 +198,12 @@ def test_a_commit_of_a_repository_is_installed_again_from_its_address(installed)
     assert repair_command() == f"/venv/bin/python -m pip install --force-reinstall 'triton-envpack {requirement}"
 
 
+def test_a_wheel_from_an_address_is_installed_again_from_there(installed):
+    url = "https://files.example/triton_envpack-1-py3-none-any.whl"
+    installed(origin={"url": url, "archive_info": {"hash": "sha256=0"}})
+    assert install_command("zig") == f"/venv/bin/python -m pip install 'triton-envpack[zig] @ {url}'"
+
+
 @pytest.mark.parametrize(
     "origin",
     [
