@@ -22,7 +22,7 @@ from envpack.store.records import (
     record_at,
 )
 from envpack.store.shared import SharedStore, use_path
-from envpack.support.errors import StorageError, storage_errors
+from envpack.support.errors import StorageError, UsageError, storage_errors
 from envpack.support.pool import Pool
 from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
@@ -144,8 +144,11 @@ def prune_store(
         progress: receives each entry.
 
     Raises:
+        UsageError: ``days`` is negative.
         StorageError: the store cannot be used.
     """
+    if days < 0:
+        raise UsageError("usage", f"days is {days:g}", "give 0 or more")
     if dry_run:
         before, clock = _Inventory(store), _clock(store)
         removed = _removable(before, days, named, clock.now(), progress)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from envpack.settings.table import Settings
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removable, last_used, lock_of, removable
-from envpack.support.errors import storage_errors
+from envpack.support.errors import UsageError, storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import SILENT, Progress
@@ -89,8 +89,11 @@ def prune_cache(
         progress: receives each entry.
 
     Raises:
+        UsageError: ``days`` is negative.
         StorageError: kind ``not-writable``.
     """
+    if days < 0:
+        raise UsageError("usage", f"days is {days:g}", "give 0 or more")
     root = cache or cache_root()
     limit = time.time() - days * _DAY
     old = [entry for entry in list_cache(root) if entry.used <= limit and _is_own(entry.path)]

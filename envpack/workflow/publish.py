@@ -156,6 +156,8 @@ def _refuse_options(template: DigestAddress | None, *, delete: bool, prune: int)
     if template and delete:
         fix = "leave --delete out; --prune N removes publications that newer ones have replaced"
         raise UsageError("usage", "nothing is replaced at an address with {digest}, so there is nothing to delete", fix)
+    if prune < 0:
+        raise UsageError("usage", f"prune is {prune}", "give how many publications stay, or 0 to remove none")
     if prune and not template:
         what = "--prune is for an address with {digest}, where each publication has its own"
         raise UsageError("usage", what, "write s3://bucket/models/{digest}, or use --delete")

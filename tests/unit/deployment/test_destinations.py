@@ -224,6 +224,8 @@ def test_options_of_another_kind_of_address_say_what_to_use_instead(plain, tmp_p
     error = raised.value
     assert error.message == "--prune is for an address with {digest}, where each publication has its own"
     assert error.hint == "write s3://bucket/models/{digest}, or use --delete"
+    with pytest.raises(UsageError, match="prune is -1"):
+        publish_objects(plain, (), f"file://{tmp_path}/{{digest}}", NoProgress(), prune=-1)
 
 
 # A registry

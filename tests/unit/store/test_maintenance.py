@@ -11,7 +11,7 @@ from envpack.store import maintenance, records
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY, reserved
 from envpack.store.maintenance import list_store, prune_store, verify_store
 from envpack.store.shared import open_store
-from envpack.support.errors import InputError, StorageError
+from envpack.support.errors import InputError, StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.steps import Steps
 from tests.waiting import soon
@@ -66,6 +66,13 @@ def test_only_what_is_old_is_removed_and_shared_blobs_stay(store, add):
     assert paths(store, "records") == [f"records/environment/{'f' * 32}.json"]
     assert len(paths(store, "blobs")) == 2
     assert prune_store(store, 30).entries == ()
+
+
+def test_a_negative_age_removes_nothing(store, add):
+    add("stub", "new", b"abc", days=0)
+    with pytest.raises(UsageError, match="days is -1"):
+        prune_store(store, -1)
+    assert paths(store, "records") == ["records/stub/new.json"]
 
 
 def test_a_dry_run_counts_only_what_would_go(store, add):

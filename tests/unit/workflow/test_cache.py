@@ -15,6 +15,7 @@ from envpack.archive.folder import locked_destination
 from envpack.environment.inventory import Entry, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
+from envpack.support.errors import UsageError
 from envpack.support.replacement import replaced_file
 from envpack.workflow.cache import list_cache, prune_cache
 
@@ -121,6 +122,13 @@ def test_an_entry_that_was_used_after_it_was_listed_stays(cache, monkeypatch):
     mark_used(old)
     monkeypatch.setattr("envpack.workflow.cache.list_cache", lambda _: listed)
     assert prune_cache(30, cache=cache).entries == ()
+
+
+def test_a_negative_age_removes_nothing(cache):
+    mark_used(entry(cache, "environments", NEW, days=0))
+    with pytest.raises(UsageError, match="days is -0.5"):
+        prune_cache(-0.5, cache=cache)
+    assert len(list_cache(cache)) == 1
 
 
 def test_a_removed_entry_leaves_no_lock(cache):
