@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -71,7 +72,7 @@ def init(
         if template is not None:
             _write_model(directory, template, console)
         else:
-            _copy_recipe(directory, recipe or "digits", console)
+            _copy_recipe(directory, recipe or _default_recipe(directory), console)
 
 
 def _list(kind: Literal["recipes", "templates"], console: Console) -> None:
@@ -114,6 +115,21 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
             "warnings": made.warnings,
         }
     )
+
+
+def _default_recipe(directory: Path) -> str:
+    """The recipe that nobody has named; refuses a folder that has the name of another example."""
+    from envpack.settings.examples import example_titles
+    from envpack.support.errors import UsageError
+
+    default, name = "digits", directory.name
+    kinds: tuple[Literal["recipes", "templates"], ...] = ("recipes", "templates")
+    for kind in kinds:
+        if name != default and name in example_titles(kind):
+            what = f"a folder alone gets the recipe {default}, and {name} is the name of one of the {kind}"
+            fix = f"give --{kind[:-1]} {name} and a folder, or --recipe {default} {shlex.quote(str(directory))}"
+            raise UsageError("usage", what, fix)
+    return default
 
 
 def _copy_recipe(directory: Path, recipe: str, console: Console) -> None:

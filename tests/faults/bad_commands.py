@@ -130,6 +130,12 @@ CATALOGUE = (
         ("repository: ", "--enable-shared"),
     ),
     *ARTIFACTS,
+    BadInput(
+        "init into a folder with a recipe's name", "init --json REPOSITORY/router", 2, "usage", ("--recipe router",)
+    ),
+    BadInput(
+        "init into a folder with a template's name", "init --json bls", 2, "usage", ("--template bls", "digits bls")
+    ),
     BadInput("init into a full folder", "init --json REPOSITORY", 3, "not-empty", ("repository: ",)),
     *(
         BadInput(f"init {what} where no stub starts", f"init --json REPOSITORY/a;b/new {how}", 3, "bad-path", ("';'",))
