@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.deployment.plan import DeployedModel, Deployment
+from envpack.repository.folders import is_for_authors
 from envpack.repository.placement import PYTHON_BACKEND
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.redaction import gives_secret_away
 
-_OF_AUTHORS = ("tests", "envpack", "training")
-_TEST = re.compile(r"test_.*\.py|conftest\.py")
 _TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".conf", ".ini", ".json", ".sh")
 _MOST_TEXT = 64 << 20  # bytes of a file that is searched for credentials
 _LONGEST_SCHEME, _LONGEST = 32, 1024  # characters before the :// of an address, and from there on
@@ -34,15 +33,6 @@ class ContentEntry:
     target: str = ""  # of a link
     is_program: bool = False
     in_environment: bool = False  # whether it is, or belongs to, the execution environment
-
-
-def is_for_authors(path: str) -> bool:
-    """Whether a path below a model's folder is of no use to a server: tests, samples, and what trained the model.
-
-    Servers warn of such folders.
-    """
-    first = path.partition("/")[0]
-    return first in _OF_AUTHORS or (first == path and _TEST.fullmatch(path) is not None)
 
 
 def content_of_model(model: DeployedModel) -> Iterator[ContentEntry]:

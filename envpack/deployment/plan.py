@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository.code import named_beside
 from envpack.repository.folders import missing_version
 from envpack.repository.model import Model
 from envpack.repository.placement import (
@@ -92,8 +91,6 @@ def plan_deployment(
             needed |= _backend_of(model, available, backends)
             environments[name] = _deployed_environment(model, None if packs else found)
             cautions[name] = _cautions(model, environments[name], project.repository, served_from)
-            left_out = "beside the models, is named by its code, and is not part of the deployment"
-            cautions[name] += [f"{name}: {beside} is {left_out}" for beside in named_beside(model.folder)]
             absent = (step for step in dict.fromkeys(model.steps) if step not in found)
             cautions[name] += [f"{name} runs {step}, which is not in the repository" for step in absent]
             if model.is_foreign and (backends / model.backend).is_dir():

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from envpack.archive.comparison import system_of
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
-from envpack.repository.code import missing_models, named_beside, paths_elsewhere
+from envpack.repository.code import missing_models, named_and_left_out, paths_elsewhere
 from envpack.repository.folders import file_in, looks_like_model, missing_version, odd_version, version_folders
 from envpack.repository.model import Model
 from envpack.repository.placement import linked_path_fault
@@ -153,9 +153,10 @@ def outside_findings(model: Model) -> Iterator[Finding]:
         what = f"it names, or links to, {found[0]}{more}, which is outside of the repository"
         fix = "put it beside the model's code, or at the same path where you deploy"
         yield caution("outside-repository", model.folder, what, fix)
-    for name in named_beside(model.folder):
-        what = f"its code names {name}, which is beside the models, and `envpack layout` and `publish` leave that out"
-        yield caution("left-out", model.folder, what, "move it into the model's version folder")
+    for path in named_and_left_out(model.folder, model.config):
+        what = f"it names {path}, which `envpack layout` and `publish` leave out"
+        fix = "move it into the model's version folder, under a name without a dot before it"
+        yield caution("left-out", model.folder, what, fix)
 
 
 def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from envpack.repository.config import ModelConfig
 from envpack.repository.config_editor import EXECUTION_ENVIRONMENT
-from envpack.repository.folders import find_folder, looks_like_model, version_folders
+from envpack.repository.folders import find_folder, is_for_authors, looks_like_model, version_folders
 from envpack.support.bounded_reading import read_source
 from envpack.support.folders import real_path
 from envpack.support.placed_files import CONFIG_NAME
@@ -25,7 +25,10 @@ _DOCSTRING = re.compile(r'"""(?:\\[\s\S]|[^\\])*?"""|^[ \t]*#.*', re.MULTILINE) 
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _OF_EVERY_SERVER = re.compile(r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|s?bin|sys|usr)(?:/|$)|$)")
 _WRITTEN = re.compile(r"/+(?:run|tmp|var/(?:log|run|tmp))(?:/|$)")  # where code may write what it reads again
-_JOINED = re.compile(r"""(?:\.\.["'],|[\w)\]]\s*/)\s*(?=["']([^"'/\n]+)["'])""")  # "..", "name"; parents[2] / "name"
+_BETWEEN = re.compile(r"""(?<=[^\s(\[{,=:+%<>|])["']\s*[/,]\s*["']""")  # of "a" / "b", and of join(HERE, "a", "b")
+_JOINED = re.compile(
+    r"""(?:[\w)\]]\s*/|\bjoin\([^"'\n]*,)\s*["']([^"'/\n]+)["']"""
+)  # parents[2] / "name"; join(HERE, "name")
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
@@ -64,26 +67,43 @@ def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
             yield text
 
 
-def named_beside(folder: Path) -> tuple[str, ...]:
-    """Names of files and folders beside the models of its repository that the code of a model has in a path, sorted.
+def named_and_left_out(folder: Path, config: ModelConfig) -> tuple[str, ...]:
+    """What the code or the configuration of a model names and no deployment has: hidden files, those for authors, and
+    what is beside the models, sorted. Paths begin in the repository.
 
-    Or that it imports, if it changes ``sys.path``.
+    Code that changes ``sys.path`` names what it imports, too.
     """
-    repository, versions, named = folder.parent, version_folders(folder), set[str]()
-    for source in _code(folder):
-        text = _DOCSTRING.sub("", _text(source))
-        names = {*_JOINED.findall(text), *(_IMPORT.findall(text) if "sys.path" in text else ())}
-        for name in names:
-            files = {name, f"{name}.py"}
-            if not any((version / file).exists() for version in versions for file in files):
-                named |= files
-        for path in (quoted[2] for quoted in _QUOTED.finditer(text) if "/" in quoted[2]):
-            for start in (*versions, repository):
-                place = os.path.normpath(start / path)
-                if place.startswith(f"{repository}/") and os.path.exists(place):  # noqa: PTH110 - any text
-                    named.add(Path(place).relative_to(repository).parts[0])
-    beside = [entry for entry in repository.iterdir() if entry.name in named] if named else []
-    return tuple(sorted(entry.name for entry in beside if not (entry.is_dir() and looks_like_model(entry))))
+    repository, versions = folder.parent, version_folders(folder)
+    values = [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
+    named = {value for value in values if "/" in value or value.startswith(".")}
+    named.update(output.label_filename for output in config.output)
+    for text in (_DOCSTRING.sub("", _text(source)) for source in _code(folder)):
+        modules = _IMPORT.findall(text) if "sys.path" in text else ()
+        named.update(modules, (f"{module}.py" for module in modules))
+        for paths in (text, _BETWEEN.sub("/", text)):
+            named.update(_JOINED.findall(paths))
+            quoted = (found[2] for found in _QUOTED.finditer(paths))
+            named.update(path.rpartition("}/")[2] for path in quoted if "/" in path or path.startswith("."))
+    found = (_place(name, (*versions, folder, repository)) for name in named)
+    return tuple(sorted({left for place in found if (left := _left_out(place, repository))}))
+
+
+def _place(name: str, starts: Iterable[Path]) -> str:
+    """The first place that a relative path has from some folders; ``""`` if there is nothing."""
+    places = (os.path.normpath(start / name) for start in starts)
+    return next((place for place in places if os.path.exists(place)), "")  # noqa: PTH110 - any text
+
+
+def _left_out(place: str, repository: Path) -> str:
+    """The part of a path that no deployment of a repository has, from the repository on; ``""`` if that has all."""
+    if not place.startswith(f"{repository}/"):
+        return ""
+    first, *parts = Path(place).relative_to(repository).parts
+    if not ((repository / first).is_dir() and looks_like_model(repository / first)):
+        return first
+    hidden = next((at for at, part in enumerate(parts, 1) if part.startswith(".")), 0)
+    end = hidden or int(is_for_authors("/".join(parts)))
+    return "/".join((first, *parts[:end])) if end else ""
 
 
 def missing_models(folder: Path) -> tuple[str, ...]:

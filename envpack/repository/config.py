@@ -72,6 +72,12 @@ class DeclaredInput(DeclaredTensor, Protocol):
     optional: bool
 
 
+class DeclaredOutput(DeclaredTensor, Protocol):
+    """``inference.ModelOutput``."""
+
+    label_filename: str
+
+
 class InstanceGroup(Protocol):
     """``inference.ModelInstanceGroup``."""
 
@@ -105,7 +111,7 @@ class ModelConfig(Protocol):
     runtime: str
     version_policy: Any  # a message, whose fields have the names in model_config.toml
     input: Sequence[DeclaredInput]
-    output: Sequence[DeclaredTensor]
+    output: Sequence[DeclaredOutput]
     parameters: MutableMapping[str, Parameter]
     ensemble_scheduling: Ensemble
     instance_group: Sequence[InstanceGroup]

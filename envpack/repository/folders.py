@@ -23,6 +23,8 @@ from envpack.support.folders import check_enterable, path_in_shell, real_path
 from envpack.support.placed_files import CONFIG_NAME
 
 LONGEST_NAME = 255  # bytes of a file's name
+_OF_AUTHORS = ("tests", "envpack", "training")
+_TEST = re.compile(r"test_.*\.py|conftest\.py")
 
 
 def find_folder(repository: Path, name: str) -> Path | None:
@@ -49,6 +51,15 @@ def is_too_long(path: str) -> bool:
 def file_in(folder: Path, name: str) -> Path:
     """The file in a folder that a configuration names: as a server joins them, a leading slash has no effect."""
     return folder / name.lstrip("/")
+
+
+def is_for_authors(path: str) -> bool:
+    """Whether a path below a model's folder is of no use to a server: tests, samples, and what trained the model.
+
+    Servers warn of such folders.
+    """
+    first = path.partition("/")[0]
+    return first in _OF_AUTHORS or (first == path and _TEST.fullmatch(path) is not None)
 
 
 def looks_like_model(folder: Path) -> bool:

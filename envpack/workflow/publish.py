@@ -18,7 +18,7 @@ from envpack.deployment.objects.prune import DigestAddress, parse_digest_address
 from envpack.deployment.objects.send import Published, publish
 from envpack.deployment.plan import Deployment, docker_command, plan_deployment, server_arguments
 from envpack.deployment.signing import Trust, read_signing_key
-from envpack.inspection.files import content_findings
+from envpack.inspection.files import content_findings, outside_findings
 from envpack.inspection.state import known_state
 from envpack.repository.selection import open_models
 from envpack.settings.project import Project
@@ -53,7 +53,7 @@ class PublishedObjects:
 
 def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
     """What `plan_deployment` returns, with a caution for each model whose requirements were not built as they are, or
-    whose files are missing.
+    whose files are missing or stay behind.
     """
     plan = plan_deployment(project, names, **how)
     models, _ = open_models(project.repository, [model.name for model in plan.models])
@@ -61,7 +61,8 @@ def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
     for name in sorted(models):
         state = known_state(project, models[name], plan.release)
         cautions += [f"{name}: {state.reason}: {state.fix}"] if state.reason else []
-        cautions += [f"{found.where}: {found.what}: {found.fix}" for found in content_findings(models[name])]
+        findings = (*content_findings(models[name]), *outside_findings(models[name]))
+        cautions += [f"{found.where}: {found.what}: {found.fix}" for found in findings]
     return replace(plan, cautions=(*plan.cautions, *cautions))
 
 

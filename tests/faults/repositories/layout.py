@@ -159,8 +159,8 @@ ENTRIES = (
         "`model.py` reads a file beside the models",
         _beside,
         "left-out",
-        "its code names labels.txt, which is beside the models, and `envpack layout` and `publish` leave that out",
-        "move it into the model's version folder",
+        "it names labels.txt, which `envpack layout` and `publish` leave out",
+        "move it into the model's version folder, under a name without a dot before it",
         options=("--strict",),
     ),
     Broken(

@@ -13,12 +13,12 @@ from envpack.deployment.content import (
     ContentEntry,
     content_of,
     content_of_model,
-    is_for_authors,
     line_with_credentials,
     texts_with_credentials,
 )
 from envpack.deployment.folder import MANIFEST_NAME, assemble
 from envpack.deployment.plan import plan_deployment
+from envpack.repository.folders import is_for_authors
 from envpack.support.errors import InputError, StorageError, UsageError
 from tests.tables import every_row
 

@@ -86,6 +86,16 @@ def test_files_that_a_server_will_miss_are_named(plain, tmp_path):
     assert missing.endswith(": put model.onnx in network/1")
 
 
+def test_files_that_the_code_names_and_that_stay_behind_are_named(plain, tmp_path):
+    late = plain.repository / "late"
+    (late / "1/.key").touch()
+    (late / "1/model.py").write_text("open(Path(__file__).parent / '.key')")
+    (caution,) = lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions
+    assert caution.startswith(f"{late}: it names late/1/.key, which `envpack layout` and `publish` leave out: move it ")
+    url = (tmp_path / "published").as_uri()
+    assert publish_objects(plain, [], url, NoProgress(), dry_run=True).cautions == (caution,)
+
+
 def test_an_environment_that_no_server_reads_is_named(plain, tmp_path):
     archive = plain.repository / "late/env.zip"
     archive.write_bytes(b"PK\x03\x04")

@@ -42,13 +42,6 @@ def test_a_step_that_the_repository_lacks_is_a_caution(project, release):
     assert plan(project, release, "late").cautions == ()
 
 
-def test_what_the_code_of_a_model_names_beside_the_models_is_a_caution(project, release):
-    (project.repository / "labels.txt").touch()
-    (project.repository / "late/1/model.py").write_text("open(Path(__file__).parents[2] / 'labels.txt')")
-    (caution,) = plan(project, release).cautions
-    assert caution == "late: labels.txt is beside the models, is named by its code, and is not part of the deployment"
-
-
 def test_models_of_other_backends_go_along(project, release):
     for name in ("net", "unconfigured"):
         (project.repository / name / "1").mkdir(parents=True)

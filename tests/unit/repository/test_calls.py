@@ -8,7 +8,7 @@ import pytest
 from envpack.repository.code import (
     called_models,
     missing_models,
-    named_beside,
+    named_and_left_out,
     paths_elsewhere,
     reads_parameter,
     reads_requested_outputs,
@@ -66,8 +66,19 @@ def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
 
 
 @pytest.mark.parametrize(
-    ("code", "beside"),
+    ("code", "left"),
     [
+        ("open(os.path.join(os.path.dirname(os.path.dirname(HERE)), 'labels.txt'), 'r')", ("labels.txt",)),
+        ("open(HERE / '.key', 'r')", ("asker/1/.key",)),
+        (
+            "open(f\"{args['model_repository']}/.key\"); os.path.join(HERE, 'data', '.cache', 'x')",
+            ("asker/1/.key", "asker/1/data/.cache"),
+        ),
+        ("from_pretrained(HERE / 'data' / '.cache'); HERE / 'data'", ("asker/1/data/.cache",)),
+        ("open(HERE.parent / 'tests' / 'it.txt'); a+'/'+b", ("asker/tests",)),
+        ("open('../tests/it.txt'); 'tests'", ("asker/tests",)),
+        ("sys.path.append(PARENT)\nimport test_it", ("asker/test_it.py",)),
+        ("import test_it; '.'; '..'; '../..'; HERE.parent / 'labels.csv'", ()),
         ("open(Path(__file__).parents[2] / 'docs' / 'labels.txt')", ("docs",)),
         ("open(os.path.join(os.path.dirname(__file__), '..', '..', 'docs', 'labels.txt'))", ("docs",)),
         ("open(os.path.join(HERE, '../../docs/labels.txt')); open(ROOT / 'labels.txt')", ("docs", "labels.txt")),
@@ -83,12 +94,33 @@ def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
         ("'https://docs/labels.txt'; '../' * 3000; 'a/b'; '/'; '../../..'", ()),
     ],
 )
-def test_what_code_names_beside_the_models(asker, code, beside):
+def test_what_code_names_and_no_deployment_has(asker, code, left):
     repository = asker.parent
-    for name in ("docs/labels.txt", "labels.txt", "helpers.py", "own.py", "asker/1/own.py"):
+    (asker / "1/data/.cache").mkdir(parents=True)
+    (asker / "tests").mkdir()
+    for name in ("docs/labels.txt", "labels.txt", "labels.csv", "helpers.py", "own.py", "asker/1/own.py"):
         (repository / name).touch()
+    for name in ("1/.key", "1/data/.cache/x", "tests/it.txt", "test_it.py", "labels.csv"):
+        (asker / name).touch()
     (asker / "1/model.py").write_text(code.replace("REPOSITORY", str(repository)))
-    assert named_beside(asker) == beside
+    assert named_and_left_out(asker, open_model(asker).config) == left
+
+
+@pytest.mark.parametrize(
+    ("config", "left"),
+    [
+        ('output { name: "Y" data_type: TYPE_INT8 dims: 1 label_filename: ".labels" }', ("asker/.labels",)),
+        ('parameters { key: "at" value { string_value: "../../labels.txt" } }', ("labels.txt",)),
+        ('parameters { key: "at" value { string_value: "labels.txt" } }', ()),
+        ('parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/../.env" } }', ()),
+    ],
+)
+def test_what_a_configuration_names_and_no_deployment_has(asker, config, left):
+    for name in (".labels", "../labels.txt", "../.env"):
+        (asker / name).touch()
+    (asker / "1/model.py").touch()
+    (asker / "config.pbtxt").write_text(CONFIG + config)
+    assert named_and_left_out(asker, open_model(asker).config) == left
 
 
 @pytest.mark.usefixtures("own_files")
