@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.repository.code import called_models, sends_requests
 from envpack.repository.folders import missing_version
 from envpack.repository.model import Model
 from envpack.repository.placement import (
@@ -93,6 +94,11 @@ def plan_deployment(
             cautions[name] = _cautions(model, environments[name], project.repository, served_from)
             absent = (step for step in dict.fromkeys(model.steps) if step not in found)
             cautions[name] += [f"{name} runs {step}, which is not in the repository" for step in absent]
+            called = called_models(model.folder) if sends_requests(model.folder) else ()
+            absent = (other for other in called if other not in found)
+            cautions[name] += [
+                f"{name} calls {other}, which is not part of the deployment: name it, too" for other in absent
+            ]
             if model.is_foreign and (backends / model.backend).is_dir():
                 what = f"{name} needs {backends / model.backend}"
                 cautions[name].append(f"{what}, which is not part of the deployment and must be on the server")

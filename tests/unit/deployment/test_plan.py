@@ -42,6 +42,17 @@ def test_a_step_that_the_repository_lacks_is_a_caution(project, release):
     assert plan(project, release, "late").cautions == ()
 
 
+def test_a_called_model_that_nobody_named_is_a_caution(project, release):
+    """`envpack verify` loads it, too."""
+    code = project.repository / "late/1/model.py"
+    code.write_text("pb_utils.InferenceRequest(model_name='early')")
+    caution = "late calls early, which is not part of the deployment: name it, too"
+    assert plan(project, release, "late").cautions == (caution,)
+    assert plan(project, release).cautions == ()
+    code.write_text("print('early')")
+    assert plan(project, release, "late").cautions == ()
+
+
 def test_models_of_other_backends_go_along(project, release):
     for name in ("net", "unconfigured"):
         (project.repository / name / "1").mkdir(parents=True)
