@@ -150,8 +150,8 @@ def outside_findings(model: Model) -> Iterator[Finding]:
         yield caution("call-missing", model.folder, what, "add that model, or correct the name")
     if found := [*paths_elsewhere(model.folder, model.config)]:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        what = f"it names, or links to, {found[0]}{more}, which is outside of the repository"
-        fix = "put it beside the model's code, or at the same path where you deploy"
+        what = f"it names, or links to, {found[0]}{more}, a path that another server may not have"
+        fix = "put it beside the model's code, which finds it from Path(__file__).parent, or deploy it at the same path"
         yield caution("outside-repository", model.folder, what, fix)
     for path in named_and_left_out(model.folder, model.config):
         what = f"it names {path}, which `envpack layout` and `publish` leave out"

@@ -48,9 +48,10 @@ def called_models(folder: Path) -> tuple[str, ...]:
 
 
 def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
-    """Paths in the code and the parameters of a model, and what its versions link to, outside of its repository.
+    """Paths in the code and the parameters of a model that another server may lack, and what its versions link to
+    outside of its repository.
 
-    Only what this machine has.
+    Only what this machine has. A repository in the root directory is at the same path in containers.
     """
     files = (file for version in version_folders(folder) for file in version.rglob("*"))
     links = [os.path.realpath(file) for file in files if file.is_symlink()]
@@ -58,12 +59,14 @@ def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
     for source in _code(folder):
         texts += [quoted[2] for quoted in _QUOTED.finditer(_DOCSTRING.sub("", _text(source)))]
     inside = (real_path(folder), real_path(folder.parent))
+    is_mounted = folder.parent.parent == Path(folder.anchor)
     named = (text for text in texts if text.startswith("/") and not _WRITTEN.match(text))
     for text in dict.fromkeys([*links, *named]):
         if _OF_EVERY_SERVER.match(text):
             continue
         is_there = os.path.exists(text)  # noqa: PTH110 - any text, which may be too long for a path
-        if is_there and not any(real_path(Path(text)).is_relative_to(place) for place in inside):
+        is_inside = is_there and any(real_path(Path(text)).is_relative_to(place) for place in inside)
+        if is_there and not (is_inside and (is_mounted or text in links)):
             yield text
 
 
@@ -79,7 +82,7 @@ def named_and_left_out(folder: Path, config: ModelConfig) -> tuple[str, ...]:
     named.update(output.label_filename for output in config.output)
     for text in (_DOCSTRING.sub("", _text(source)) for source in _code(folder)):
         modules = _IMPORT.findall(text) if "sys.path" in text else ()
-        named.update(modules, (f"{module}.py" for module in modules))
+        named.update(modules, (f"{module}.py" for module in modules), [".env"] if "load_dotenv()" in text else ())
         for paths in (text, _BETWEEN.sub("/", text)):
             named.update(_JOINED.findall(paths))
             quoted = (found[2] for found in _QUOTED.finditer(paths))

@@ -296,8 +296,8 @@ def check_versions(running: Examined) -> Check | None:
 @check("elsewhere", of="process")
 def check_elsewhere(running: Examined) -> Check | None:
     """Only shown if another server may not have, or may not read, what the model needs: a model that it calls, which is
-    not in the repository, or what it names and no deployment has; and where the server is a process, files outside of
-    the repository, or that only their owner can read; a warning
+    not in the repository, or what it names and no deployment has; and where the server is a process, files by a path of
+    this machine, or that only their owner can read; a warning
     """
     model = running.model
     here = running.server.server_path(model.folder) == str(real_path(model.folder))

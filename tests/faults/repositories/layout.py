@@ -150,8 +150,8 @@ ENTRIES = (
         "the version has a link to a file of this machine that is outside of the repository",
         _outside,
         "outside-repository",
-        "it names, or links to, … layout.py, which is outside of the repository",
-        "put it beside the model's code, or at the same path where you deploy",
+        "it names, or links to, … layout.py, a path that another server may not have",
+        "put it beside the model's code, which finds it from Path(__file__).parent, or deploy it at the same path",
         options=("--strict",),
     ),
     Broken(

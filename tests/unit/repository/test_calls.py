@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,7 @@ def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
         ("open(HERE.parent / 'tests' / 'it.txt'); a+'/'+b", ("asker/tests",)),
         ("open('../tests/it.txt'); 'tests'", ("asker/tests",)),
         ("sys.path.append(PARENT)\nimport test_it", ("asker/test_it.py",)),
+        ("load_dotenv()", ("asker/.env",)),
         ("import test_it; '.'; '..'; '../..'; HERE.parent / 'labels.csv'", ()),
         ("open(Path(__file__).parents[2] / 'docs' / 'labels.txt')", ("docs",)),
         ("open(os.path.join(os.path.dirname(__file__), '..', '..', 'docs', 'labels.txt'))", ("docs",)),
@@ -100,7 +102,7 @@ def test_what_code_names_and_no_deployment_has(asker, code, left):
     (asker / "tests").mkdir()
     for name in ("docs/labels.txt", "labels.txt", "labels.csv", "helpers.py", "own.py", "asker/1/own.py"):
         (repository / name).touch()
-    for name in ("1/.key", "1/data/.cache/x", "tests/it.txt", "test_it.py", "labels.csv"):
+    for name in ("1/.key", "1/data/.cache/x", ".env", "tests/it.txt", "test_it.py", "labels.csv"):
         (asker / name).touch()
     (asker / "1/model.py").write_text(code.replace("REPOSITORY", str(repository)))
     assert named_and_left_out(asker, open_model(asker).config) == left
@@ -157,11 +159,22 @@ def test_a_link_to_a_temporary_file_is_found_and_its_name_in_code_is_not(asker, 
     assert list(paths_elsewhere(asker, open_model(asker).config)) == [str(file)]
 
 
-def test_a_link_into_the_repository_is_no_other_place(asker, monkeypatch):
+def test_a_path_into_the_repository_is_one_of_this_machine(asker, monkeypatch):
     monkeypatch.setattr("envpack.repository.code._WRITTEN", re.compile(r"/$"))  # the repository is below /tmp here
     (asker.parent / "link").symlink_to(asker)
-    (asker / "1/model.py").write_text(f"open('{asker.parent}/link/config.pbtxt')")
-    assert list(paths_elsewhere(asker, open_model(asker).config)) == []
+    (asker / "1/labels.txt").symlink_to(asker / "config.pbtxt")
+    path = f"{asker.parent}/link/config.pbtxt"
+    (asker / "1/model.py").write_text(f"open('{path}')")
+    assert list(paths_elsewhere(asker, open_model(asker).config)) == [path]
+
+
+def test_a_path_into_a_repository_that_containers_have_there_too_is_no_fault(asker, monkeypatch):
+    (asker / "1/model.py").write_text("open('/models/asker/config.pbtxt')")
+    folder, config = Path("/models/asker"), open_model(asker).config
+    monkeypatch.setattr("os.path.exists", lambda path: str(path) == "/models/asker/config.pbtxt")
+    monkeypatch.setattr("envpack.repository.code._code", lambda _: [asker / "1/model.py"])
+    monkeypatch.setattr("envpack.repository.code.version_folders", lambda _: [])
+    assert list(paths_elsewhere(folder, config)) == []
 
 
 def test_names_in_the_configuration_and_beside_the_model(asker):
