@@ -143,12 +143,12 @@ def _syntax_error(file: Path) -> SyntaxError | None:
     return None
 
 
-def outside_findings(model: Model) -> Iterator[Finding]:
+def outside_findings(model: Model, *, has_links: bool = True) -> Iterator[Finding]:
     """Models that a model calls, and files that it names or links to, which a deployment of its repository lacks."""
     for name in missing_models(model.folder):
         what = f"it sends requests to {name}, which is not in the repository"
         yield caution("call-missing", model.folder, what, "add that model, or correct the name")
-    if found := [*paths_elsewhere(model.folder, model.config)]:
+    if found := [*paths_elsewhere(model.folder, model.config, has_links=has_links)]:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         what = f"it names, or links to, {found[0]}{more}, a path that another server may not have"
         fix = "put it beside the model's code, which finds it from Path(__file__).parent, or deploy it at the same path"

@@ -47,13 +47,14 @@ def called_models(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(other.name for other in others if other.is_dir() and looks_like_model(other)))
 
 
-def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
+def paths_elsewhere(folder: Path, config: ModelConfig, *, has_links: bool = True) -> Iterator[str]:
     """Paths in the code and the parameters of a model that another server may lack, and what its versions link to
     outside of its repository.
 
-    Only what this machine has. A repository in the root directory is at the same path in containers.
+    Only what this machine has. A repository in the root directory is at the same path in containers. A deployment has
+    no such links, but what they lead to.
     """
-    files = (file for version in version_folders(folder) for file in version.rglob("*"))
+    files = (file for version in version_folders(folder) for file in version.rglob("*") if has_links)
     links = [os.path.realpath(file) for file in files if file.is_symlink()]
     texts = [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
     for source in _code(folder):

@@ -61,7 +61,7 @@ def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
     for name in sorted(models):
         state = known_state(project, models[name], plan.release)
         cautions += [f"{name}: {state.reason}: {state.fix}"] if state.reason else []
-        findings = (*content_findings(models[name]), *outside_findings(models[name]))
+        findings = (*content_findings(models[name]), *outside_findings(models[name], has_links=False))
         cautions += [f"{found.where}: {found.what}: {found.fix}" for found in findings]
     return replace(plan, cautions=(*plan.cautions, *cautions))
 

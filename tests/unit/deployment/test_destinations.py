@@ -89,6 +89,7 @@ def test_files_that_a_server_will_miss_are_named(plain, tmp_path):
 def test_files_that_the_code_names_and_that_stay_behind_are_named(plain, tmp_path):
     late = plain.repository / "late"
     (late / "1/.key").touch()
+    (late / "1/labels.py").symlink_to(__file__)  # which is copied
     (late / "1/model.py").write_text("open(Path(__file__).parent / '.key')")
     (caution,) = lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions
     assert caution.startswith(f"{late}: it names late/1/.key, which `envpack layout` and `publish` leave out: move it ")
