@@ -51,12 +51,19 @@ def texts_with_credentials(deployment: Deployment) -> tuple[str, ...]:
 
 
 def files_of_model(model: DeployedModel, without: Collection[Path], cautions: list[str]) -> Iterator[ContentEntry]:
-    """The files of a model's folder for a place that has no links: what these lead to is in their place."""
+    """Files and empty folders of a model for a place that has no links: what these lead to is in their place."""
+    empty: ContentEntry | None = None
     for entry in _Walk(model.folder, None, is_model=True, without=without, has_links=False).folder(model.folder):
-        if entry.kind == "file" and _is_left_out(entry):
+        if _is_left_out(entry):
             cautions.append(_caution(model, entry))
-        elif entry.kind == "file":
+            continue
+        if empty and not entry.path.startswith(f"{empty.path}/"):
+            yield empty
+        empty = entry if entry.kind == "folder" and entry.path else None
+        if entry.kind == "file":
             yield entry
+    if empty:
+        yield empty
 
 
 def _all_of(model: DeployedModel, *, has_environment: bool = True) -> Iterator[ContentEntry]:

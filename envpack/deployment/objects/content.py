@@ -26,7 +26,7 @@ from envpack.deployment.plan import DeployedModel, Deployment
 from envpack.environment.store import Environment, read_environment
 from envpack.repository.config_choices import is_custom_config, python_configs
 from envpack.repository.config_editor import set_backend, set_execution_environment
-from envpack.repository.folders import is_model_file, version_folders
+from envpack.repository.folders import is_model_file
 from envpack.repository.model import config_text
 from envpack.repository.placement import PYTHON_BACKEND, Backend, in_model_folder
 from envpack.store.location import Scheme, is_altered, is_object_path
@@ -50,7 +50,7 @@ from envpack.support.text import printable_line
 
 _SUFFIXES = (".tar.gz", ".tar")
 _DIGITS = 12  # of the SHA-256 in an archive's name
-_KEEP = ".envpack-keep"  # object stores have no empty folders, and a server requires those of versions
+_KEEP = ".envpack-keep"  # object stores have no empty folders, and a server or code may require one
 
 
 @dataclass(frozen=True)
@@ -232,14 +232,12 @@ def _model_files(
         yield PublishedFile(f"{model.name}/{STUB_NAME}", backend.stub)
         if (backend.folder / RELEASE_FILE).is_file():
             yield PublishedFile(f"{model.name}/{RELEASE_FILE}", backend.folder / RELEASE_FILE)
-    filled = set()
     for entry in files_of_model(model, left_out, cautions):
-        filled.add(entry.path.split("/")[0])
-        yield PublishedFile(f"{model.name}/{entry.path}", entry.source)
-    versions = [version.name for version in version_folders(folder)]
-    for version in filter(None, (*versions, model.missing_version)):
-        if version not in filled:
-            yield PublishedFile(f"{model.name}/{version}/{_KEEP}")
+        is_file = entry.kind == "file"
+        path = f"{model.name}/{entry.path}"
+        yield PublishedFile(path, entry.source) if is_file else PublishedFile(f"{path}/{_KEEP}")
+    if model.missing_version:
+        yield PublishedFile(f"{model.name}/{model.missing_version}/{_KEEP}")
     yield from (PublishedFile(f"{model.name}/{path}", content=text.encode()) for path, text in texts.items() if text)
 
 

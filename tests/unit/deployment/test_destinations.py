@@ -127,7 +127,7 @@ def test_an_object_store_gets_the_models_that_are_named(plain, tmp_path):
     count, size = len(done.published.sent), done.published.size
     step, result = steps.seen
     assert step == f"publish 1 model to file://{tmp_path}/remote"
-    assert result.startswith("to send: 3 files")
+    assert result.startswith("to send: 5 files")
     assert result.endswith(f": {count} files, {size / 1e6:.1f} MB")
     assert done.url == f"file://{tmp_path}/remote"
     assert done.command == ("tritonserver", f"--model-repository={tmp_path}/remote")
@@ -175,7 +175,7 @@ def test_models_are_not_published_into_their_own_repository(plain, tmp_path, pla
 def test_models_are_published_beside_their_repository(plain, tmp_path):
     done = publish_objects(plain, ["late"], f"file://{tmp_path}", NoProgress())
     assert (tmp_path / "late/1/model.py").is_file()
-    assert len(done.published.sent) == 3
+    assert len(done.published.sent) == 5
 
 
 def test_a_model_that_is_gone_is_removed_if_all_are_published(plain, tmp_path):

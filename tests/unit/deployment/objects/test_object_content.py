@@ -143,10 +143,15 @@ def test_the_packages_of_each_environment_are_known_without_secrets(repository, 
     assert {tuple(package) for package in found["late"]} == {("name", "uri", "sha256")}
 
 
-def test_versions_without_files_are_kept(late, repository):
+def test_folders_without_files_are_kept(late, repository):
+    (repository.repository / "late/1/plugins/more").mkdir(parents=True)
+    (repository.repository / "late/data").mkdir()
+    (repository.repository / "late/data/pip.conf").write_text("index-url = https://user:password@host/")
     (repository.repository / "late/2").mkdir()
     (repository.repository / "late/2/model.py").touch()
     (repository.repository / "late/2/.hidden").touch()
     paths = {file.path for file in published(late()).files}
+    kept = sorted(path.removesuffix("/.envpack-keep") for path in paths if path.endswith(".envpack-keep"))
+    assert kept == ["late/1/plugins/more", "late/data"]
     assert "late/2/model.py" in paths
-    assert not {path for path in paths if ".hidden" in path or path.endswith("late/2/.envpack-keep")}
+    assert not {path for path in paths if ".hidden" in path}
