@@ -12,9 +12,10 @@ from typing import Literal
 from envpack.deployment.plan import DeployedModel, Deployment
 from envpack.repository.folders import is_for_authors
 from envpack.repository.placement import PYTHON_BACKEND
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import opened, read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.redaction import gives_secret_away
 
 _TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".conf", ".ini", ".json", ".sh")
@@ -61,9 +62,19 @@ def files_of_model(model: DeployedModel, without: Collection[Path], cautions: li
             yield empty
         empty = entry if entry.kind == "folder" and entry.path else None
         if entry.kind == "file":
+            if entry.is_program and entry.path != STUB_NAME and _is_started(entry.source):
+                what = f"{model.name}/{entry.path} loses its executable bit in a store"
+                cautions.append(f"{what}; code that starts it has to set that first: os.chmod(path, 0o755)")
             yield entry
     if empty:
         yield empty
+
+
+def _is_started(file: Path) -> bool:
+    """Whether an executable file is a script or a program, and no library."""
+    with opened(file) as content:
+        start = content.read(4)
+    return start.startswith((b"#!", b"\x7fELF")) and ".so" not in file.suffixes and file.suffix != ".py"
 
 
 def _all_of(model: DeployedModel, *, has_environment: bool = True) -> Iterator[ContentEntry]:

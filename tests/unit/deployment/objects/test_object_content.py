@@ -155,3 +155,19 @@ def test_folders_without_files_are_kept(late, repository):
     assert kept == ["late/1/plugins/more", "late/data"]
     assert "late/2/model.py" in paths
     assert not {path for path in paths if ".hidden" in path}
+
+
+def test_programs_that_lose_their_mode_are_named(late, repository):
+    folder = repository.repository / "late/1"
+    for name, content in (
+        ("tool.sh", b"#!/bin/sh"),
+        ("a.so.1", b"\x7fELF"),
+        ("b.py", b"#!/usr/bin/env python3"),
+        ("c", b""),
+    ):
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o755)
+    (caution,) = (text for text in published(late()).cautions if "executable" in text)
+    assert caution.startswith(
+        "late/1/tool.sh loses its executable bit in a store; code that starts it has to set that "
+    )
