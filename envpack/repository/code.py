@@ -26,9 +26,8 @@ _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _OF_EVERY_SERVER = re.compile(r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|s?bin|sys|usr)(?:/|$)|$)")
 _WRITTEN = re.compile(r"/+(?:run|tmp|var/(?:log|run|tmp))(?:/|$)")  # where code may write what it reads again
 _BETWEEN = re.compile(r"""(?<=[^\s(\[{,=:+%<>|])["']\s*[/,]\s*["']""")  # of "a" / "b", and of join(HERE, "a", "b")
-_JOINED = re.compile(
-    r"""(?:[\w)\]]\s*/|\bjoin\([^"'\n]*,)\s*["']([^"'/\n]+)["']"""
-)  # parents[2] / "name"; join(HERE, "name")
+# parents[2] / "name", and join(HERE, "name")
+_JOINED = re.compile(r"""(?:[\w)\]]\s*/|\bjoin\([^"'\n]{0,200},)\s*["']([^"'/\n]+)["']""")
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
