@@ -1,12 +1,17 @@
-"""What a model says to made-up requests: which errors are due to them, and which one is told."""
+"""Errors of made-up requests: which of them the request causes, and which one the verdict names."""
+
+import json
 
 import pytest
 
+from envpack.server.kserve import RequestError
 from envpack.server.log import ModelError
-from envpack.server.tensors import read_served_config
+from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification.choice import Attempts
 from envpack.verification.contents import CONTENTS
+from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.requests import generate_requests
+from tests.unit.verification.words import CONFIG, TRACE, Client, judge
 
 NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: '/weights'"
 NO_TENSOR = "AttributeError: 'NoneType' object has no attribute 'as_numpy'"
@@ -93,3 +98,70 @@ def test_memory_that_does_not_suffice_is_no_fault_after_a_refusal(ones, zeros):
     tried = attempts()
     assert tried.is_refusal(ones, error("ValueError: too short"))
     assert tried.is_refusal(zeros, too_large)
+
+
+def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
+    verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
+    assert (verdict.ok, verdict.complete, verdict.failure) == (True, False, None)
+    check = verdict.checks[-1]
+    assert (check.id, check.status) == ("infer", "unchecked")
+    refused = "loads; needs a sample, since it refuses generated inputs: ValueError: boom"
+    assert check.evidence == f"{refused}, at /srv/m/1/model.py:9 in execute"
+    assert check.fix == "record a sample: envpack run m -i FILE --save-sample"
+
+
+def test_a_model_that_refuses_requests_without_parameters_has_to_do_without_them(server, model):
+    """No sample has them."""
+    (model.folder / "1/model.py").write_text("given = json.loads(request.parameters())['temperature']")
+    for text, fix in {
+        "KeyError: 'temperature'": "let execute do without parameters of requests, as samples have none: ",
+        "ValueError: boom": "record a sample: envpack run m ",
+    }.items():
+        check = judge(server, error=RequestError(text, status=500)).judge(model).checks[-1]
+        assert (check.status, check.fix.startswith(fix)) == ("unchecked", True)
+
+
+ABSENT = "ModuleNotFoundError: No module named 'cv2'"
+TRACED = f'Traceback (most recent call last):\n  File "/m/model.py", line 9, in execute\n    import cv2\n{ABSENT}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "status"),
+    [
+        (TRACED, "module-missing", "failed"),
+        (json.dumps({"label": None, "error": TRACED}), "module-missing", "failed"),
+        (f" {ABSENT}", "module-missing", "failed"),
+        ("Error: no face found", "", "unchecked"),
+        ("{'error': 'no face found'}", "", "unchecked"),
+        ('{"error": null, "label": "cat"}', "", "ok"),
+        ('{"error": "", "label": "cat"}', "", "ok"),
+        ("Error", "", "ok"),
+        ("seven", "", "ok"),
+    ],
+)
+def test_a_text_that_reports_an_error_is_that_error(server, model, text, kind, status):
+    """Code that catches every exception answers requests with nothing but such texts."""
+    config = {**CONFIG, "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}]}
+
+    class Catching(Client):
+        def infer(self, *_, **__):
+            return (Tensor("OUT", "BYTES", (1,), (text.encode(),)),)
+
+    verdict = Judge(server, Catching(server, config), JudgeOptions(5.0, requests=1)).judge(model)
+    infer = next(check for check in verdict.checks if check.id == "infer")
+    assert (verdict.failure.kind if verdict.failure else "", infer.status) == (kind, status)
+    if kind:
+        assert infer.evidence == f"sent with every input, and the text of OUT reports: {ABSENT}"
+
+
+def test_of_several_refusals_the_one_that_got_furthest_in_the_code_is_shown(server, model):
+    """It may be a fault of the model, which only an input that it can read reaches."""
+    reached = iter((("UnidentifiedImageError: cannot identify", 9), ("AttributeError: no attribute 'astype'", 12)))
+
+    class Reading(Client):
+        def infer(self, *_, **__):
+            what, line = next(reached, ("UnidentifiedImageError: cannot identify", 9))
+            raise RequestError(f"{what}\n\nAt:\n  /srv/m/1/model.py({line}): execute\n", status=500)
+
+    check = Judge(server, Reading(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model).checks[-1]
+    assert check.evidence.endswith(": AttributeError: no attribute 'astype', at /srv/m/1/model.py:12 in execute")

@@ -1,7 +1,6 @@
 """Verdicts on what models answer, on a server of words: samples, streams, errors, and requests without an answer."""
 
 import dataclasses
-import json
 import os
 
 import pytest
@@ -181,73 +180,6 @@ def test_an_exception_without_lines_shows_the_output(server, model):
     with_samples(model, {"data": [{"IN": [3]}]})
     judged = judge(server, error=RequestError("ValueError: boom", status=500))
     assert judged.judge(model).failure.details == ("loading m",)
-
-
-def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
-    verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
-    assert (verdict.ok, verdict.complete, verdict.failure) == (True, False, None)
-    check = verdict.checks[-1]
-    assert (check.id, check.status) == ("infer", "unchecked")
-    refused = "loads; needs a sample, since it refuses generated inputs: ValueError: boom"
-    assert check.evidence == f"{refused}, at /srv/m/1/model.py:9 in execute"
-    assert check.fix == "record a sample: envpack run m -i FILE --save-sample"
-
-
-def test_a_model_that_refuses_requests_without_parameters_has_to_do_without_them(server, model):
-    """No sample has them."""
-    (model.folder / "1/model.py").write_text("given = json.loads(request.parameters())['temperature']")
-    for text, fix in {
-        "KeyError: 'temperature'": "let execute do without parameters of requests, as samples have none: ",
-        "ValueError: boom": "record a sample: envpack run m ",
-    }.items():
-        check = judge(server, error=RequestError(text, status=500)).judge(model).checks[-1]
-        assert (check.status, check.fix.startswith(fix)) == ("unchecked", True)
-
-
-ABSENT = "ModuleNotFoundError: No module named 'cv2'"
-TRACED = f'Traceback (most recent call last):\n  File "/m/model.py", line 9, in execute\n    import cv2\n{ABSENT}\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "status"),
-    [
-        (TRACED, "module-missing", "failed"),
-        (json.dumps({"label": None, "error": TRACED}), "module-missing", "failed"),
-        (f" {ABSENT}", "module-missing", "failed"),
-        ("Error: no face found", "", "unchecked"),
-        ("{'error': 'no face found'}", "", "unchecked"),
-        ('{"error": null, "label": "cat"}', "", "ok"),
-        ('{"error": "", "label": "cat"}', "", "ok"),
-        ("Error", "", "ok"),
-        ("seven", "", "ok"),
-    ],
-)
-def test_a_text_that_reports_an_error_is_that_error(server, model, text, kind, status):
-    """Code that catches every exception answers requests with nothing but such texts."""
-    config = {**CONFIG, "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}]}
-
-    class Catching(Client):
-        def infer(self, *_, **__):
-            return (Tensor("OUT", "BYTES", (1,), (text.encode(),)),)
-
-    verdict = Judge(server, Catching(server, config), JudgeOptions(5.0, requests=1)).judge(model)
-    infer = next(check for check in verdict.checks if check.id == "infer")
-    assert (verdict.failure.kind if verdict.failure else "", infer.status) == (kind, status)
-    if kind:
-        assert infer.evidence == f"sent with every input, and the text of OUT reports: {ABSENT}"
-
-
-def test_of_several_refusals_the_one_that_got_furthest_in_the_code_is_shown(server, model):
-    """It may be a fault of the model, which only an input that it can read reaches."""
-    reached = iter((("UnidentifiedImageError: cannot identify", 9), ("AttributeError: no attribute 'astype'", 12)))
-
-    class Reading(Client):
-        def infer(self, *_, **__):
-            what, line = next(reached, ("UnidentifiedImageError: cannot identify", 9))
-            raise RequestError(f"{what}\n\nAt:\n  /srv/m/1/model.py({line}): execute\n", status=500)
-
-    check = Judge(server, Reading(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model).checks[-1]
-    assert check.evidence.endswith(": AttributeError: no attribute 'astype', at /srv/m/1/model.py:12 in execute")
 
 
 def test_only_an_error_is_put_down_to_a_model_whose_backend_the_server_lacks(server, model):
