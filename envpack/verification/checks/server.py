@@ -122,9 +122,12 @@ def check_home(server: Server) -> Check | None:
     download; a warning
     """
     home = Path(next((server.variables(stub.pid).get(VARIABLE, "") for stub in living_stubs(server)), ""))
-    for entry in sorted((*home.glob(".*/*"), *home.glob("[!.]*"))) if home.is_absolute() else ():
+    entries = list[Path]()
+    with contextlib.suppress(OSError):  # a model removes files now
+        entries = sorted((*home.glob(".*/*"), *home.glob("[!.]*"))) if home.is_absolute() else []
+    for entry in entries:
         size = 0
-        with contextlib.suppress(OSError):  # a model removes files now
+        with contextlib.suppress(OSError):
             below = () if entry.is_symlink() else entry.rglob("*")
             size = sum(file.lstat().st_size for file in (entry, *below) if file.is_file())
         if size >= _LEAST_HIDDEN if entry.parent != home else entry.name not in OWN_FILES:
