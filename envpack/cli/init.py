@@ -118,7 +118,7 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
 
 
 def _default_recipe(directory: Path) -> str:
-    """The recipe that nobody has named; refuses a folder that has the name of another example."""
+    """The recipe for a folder alone; raises a UsageError if the folder has the name of another example."""
     from envpack.settings.examples import example_titles
     from envpack.support.errors import UsageError
 

@@ -171,8 +171,8 @@ def check_optional(model: LoadedModel, requests: Sequence[SmokeRequest]) -> Chec
 
 @check("outputs", of="answers")
 def check_outputs(model: LoadedModel, request: SmokeRequest) -> Check | None:
-    """Only shown if a model whose code reads which outputs a client asks for answers with an error, or without that
-    output, if it is asked for one of several: a warning
+    """Only for code that reads `requested_output_names()`, if a request for one of several outputs gets an error, or a
+    response without that output: a warning
     """
     make, parameters = model.client.infer_message, request.parameters
     for name in (entry.name for entry in model.config.outputs):
