@@ -16,8 +16,9 @@ from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
 from envpack.repository.code import missing_models, named_and_left_out, paths_elsewhere
 from envpack.repository.folders import file_in, looks_like_model, missing_version, odd_version, version_folders
+from envpack.repository.imports import hidden_modules
 from envpack.repository.model import Model
-from envpack.repository.placement import linked_path_fault
+from envpack.repository.placement import UTILITIES, linked_path_fault
 from envpack.requirements.format import find_requirements
 from envpack.settings.releases import Release
 from envpack.support.bounded_reading import opened, read_bytes, read_source
@@ -128,6 +129,21 @@ def code_findings(model: Model, python: str) -> Iterator[Finding]:
             where = file.with_name(f"{file.name}:{error.lineno or 1}")
             fix = "correct this line, or the one before it; the environment's Python must support its syntax"
             yield fault("syntax-error", where, f"{type(error).__name__}: {error.msg}", fix)
+
+
+def module_findings(model: Model) -> dict[str, Finding]:
+    """By name, modules of a model that are not imported, or in place of the server's, because others have that name."""
+    found = dict[str, Finding]()
+    main = model.config.default_model_filename or "model.py"
+    for name, (file, place) in hidden_modules(model.folder, main, model.environment).items():
+        own = file.relative_to(model.folder.parent)
+        what = f"it imports {name}, and gets the module of that name of its Python, or of a package, not {own}"
+        found[name] = caution("module-hidden", place, what, f"give {own} another name, and import that")
+    for folder in (model.folder, *version_folders(model.folder)):
+        if (file := folder / UTILITIES).is_file():
+            what = "servers import this file in place of their own module, of which they need more than models do"
+            found[file.stem] = caution("module-hidden", file, what, "move it to where only your tests find it")
+    return found
 
 
 def _syntax_error(file: Path) -> SyntaxError | None:

@@ -23,6 +23,7 @@ from envpack.inspection.files import (
     folder_findings,
     is_pointer,
     mode_findings,
+    module_findings,
     outside_findings,
     pointer_findings,
     template_findings,
@@ -148,6 +149,7 @@ def _of_model(
         return
     yield from _state_findings(project, model, release)
     yield from code_findings(model, _python_of(project, model, release))
+    yield from module_findings(model).values()
     yield from start_findings(model)
     stub = folder / STUB_NAME
     if (stub.exists() or stub.is_symlink()) and not is_pointer(stub):

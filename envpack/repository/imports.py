@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,16 +63,35 @@ def imported_modules(model_folder: Path, python: str, main: str = "model.py") ->
     given = _given_modules(int(python.split(".")[1]))
     for version in version_folders(model_folder):
         local = {entry.name.partition(".")[0] for folder in (version, model_folder) for entry in folder.iterdir()}
-        files = [version / main]
-        for file in files:  # which grows
-            for one in _imports(file):
-                top = one.module.partition(".")[0]
-                around = [folder for folder in file.parents[: one.level] if folder.is_relative_to(version)]
-                folders = around[one.level - 1 :] if one.level else [version, model_folder]
-                files += [near for near in _files(folders, one) if near not in files and len(files) < _MOST_FILES]
-                if not one.level and top not in local | given:
-                    found.update({name: f"{file}:{one.line}" for name in one.packages() if name not in found})
+        for file, one, _ in _followed(version, main):
+            if not one.level and one.module.partition(".")[0] not in local | given:
+                found.update({name: f"{file}:{one.line}" for name in one.packages() if name not in found})
     return found
+
+
+def hidden_modules(model_folder: Path, main: str, environment: Path | None) -> dict[str, tuple[Path, Path]]:
+    """The modules beside a model's code that its imports do not get, each with its file and the place of the import.
+
+    Python looks into its standard library and its packages first, then into the version and the model (seen with
+    Triton 24.10). Without the folder of an environment, only the standard library is known.
+    """
+    found: dict[str, tuple[Path, Path]] = {}
+    for version in version_folders(model_folder):
+        for file, one, near in _followed(version, main):
+            name = one.module.partition(".")[0]
+            if near and not one.level and name not in found and _is_elsewhere(name, environment):
+                found[name] = near[0], file.with_name(f"{file.name}:{one.line}")
+    return found
+
+
+def _is_elsewhere(module: str, environment: Path | None) -> bool:
+    """Whether Python or a package in an environment has a module."""
+    if environment is None or not environment.is_dir():
+        return module in sys.stdlib_module_names
+    places = itertools.product(("", "lib-dynload/", "site-packages/"), (".py", "/__init__.py", ".*so"))
+    return module in sys.builtin_module_names or any(
+        next(environment.glob(f"lib/python3*/{folder}{module}{ending}"), None) for folder, ending in places
+    )
 
 
 def find_own_module(module: str, model_folder: Path) -> Path | None:
@@ -89,6 +109,17 @@ def _given_modules(minor: int) -> set[str]:
     """What no package provides or needs to provide for a minor version of Python 3."""
     replaced = set[str]().union(*(modules for since, modules in _REPLACED.items() if since <= minor))
     return {*sys.stdlib_module_names, *_OF_OTHER_PYTHONS, *_OF_BACKEND}.union(*_REPLACED.values()) - replaced
+
+
+def _followed(version: Path, main: str) -> Iterator[tuple[Path, _Import, list[Path]]]:
+    """The imports of a version's code, each with the file that has it and the files beside the code that it names."""
+    files = [version / main]
+    for file in files:  # which grows
+        for one in _imports(file):
+            around = [folder for folder in file.parents[: one.level] if folder.is_relative_to(version)]
+            near = [*_files(around[one.level - 1 :] if one.level else [version, version.parent], one)]
+            files += [other for other in near if other not in files and len(files) < _MOST_FILES]
+            yield file, one, near
 
 
 def _files(folders: Sequence[Path], one: _Import) -> Iterator[Path]:

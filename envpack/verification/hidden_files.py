@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from envpack.inspection.files import ACTIVATE, content_findings
+from envpack.inspection.files import ACTIVATE, content_findings, module_findings
 from envpack.inspection.stubs import mode_fix
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -26,7 +26,8 @@ def find_missing_file(model: Model) -> Failure | None:
 
 
 def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
-    """The failure with a file as its cause that the server cannot read; the same failure if it can read all it needs.
+    """The failure with a file as its cause that the server cannot read, or with a module that the model does not get
+    as its fix; the same failure if it can read all it needs.
 
     The server of a container sees only what is mounted, and may be another user.
     """
@@ -34,6 +35,9 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     moved = fix_of_written_path(failure.reason, repository, server.server_path(repository), server.unreadable)
     if moved:
         return replace(failure, fix=moved)
+    for name, finding in module_findings(model).items() if model.has_stub else ():
+        if f"'{name}'" in failure.reason:
+            return replace(failure, fix=f"{finding.where}: {finding.what}; {finding.fix}")
     details = (failure.reason, *failure.details)
     stub = model.folder / STUB_NAME
     is_closed = failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111

@@ -54,6 +54,16 @@ def _call(site: Site):
     code.write_text(f"{code.read_text()}\n\ndef ask(pb_utils):\n    return {call}\n")
 
 
+def _like_the_standard_library(site: Site):
+    site.write("1/queue.py", "SIZE = 2\n")
+    code = site.own("1/model.py")
+    code.write_text(f"from queue import SIZE\n{code.read_text()}")
+
+
+def _like_the_server(site: Site):
+    site.write("1/triton_python_backend_utils.py", "class Tensor: pass\nclass InferenceResponse: pass\n")
+
+
 def _space(site: Site):
     return site.repository.rename(site.repository.with_name("my models"))
 
@@ -170,6 +180,24 @@ ENTRIES = (
         "call-missing",
         "it sends requests to gone, which is not in the repository",
         "add that model, or correct the name",
+        options=("--strict",),
+    ),
+    Broken(
+        "module-of-python",
+        "`model.py` imports a file beside it, which is called as a module of Python",
+        _like_the_standard_library,
+        "module-hidden",
+        "it imports queue, and gets the module of that name of its Python, or of a package, not … 1/queue.py",
+        "1/queue.py another name, and import that",
+        options=("--strict",),
+    ),
+    Broken(
+        "module-of-server",
+        "`1/triton_python_backend_utils.py`, made for tests, lies beside `model.py`",
+        _like_the_server,
+        "module-hidden",
+        "servers import this file in place of their own module, of which they need more than models do",
+        "move it to where only your tests find it",
         options=("--strict",),
     ),
     Broken(

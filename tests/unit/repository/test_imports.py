@@ -1,6 +1,6 @@
 """Imports of a model's code."""
 
-from envpack.repository.imports import imported_modules
+from envpack.repository.imports import hidden_modules, imported_modules
 from envpack.requirements.import_names import is_provided, package_of, requirement_of
 from tests.tables import every_row
 
@@ -129,3 +129,30 @@ def test_a_client_of_triton_is_required_with_what_it_imports():
     assert package_of("tritonclient") == "tritonclient"
     assert requirement_of("tritonclient") == "tritonclient[grpc,http]"
     assert requirement_of("cv2") == package_of("cv2")
+
+
+def test_modules_beside_the_code_are_hidden_by_those_of_python_and_its_packages(tmp_path):
+    for name, text in {
+        "m/1/model.py": "import queue, utils, common, helper\nfrom . import json\nimport parts.first\n",
+        "m/1/queue.py": "import helper\n",
+        "m/1/utils/__init__.py": "from .a import b\n",
+        "m/1/json.py": "",
+        "m/common.py": "",
+        "m/helper.py": "import sys\nsys.path.insert(0, '/x')\nimport random\n",
+        "m/random.py": "",
+        "m/1/parts/first.py": "",
+        "e/lib/python3.10/queue.py": "",
+        "e/lib/python3.10/random.py": "",
+        "e/lib/python3.10/json/__init__.py": "",
+        "e/lib/python3.10/site-packages/utils.cpython-310-x86_64-linux-gnu.so": "",
+        "e/lib/python3.10/site-packages/common/__init__.py": "",
+        "e/lib/python3.10/site-packages/parts/readme.txt": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    model = tmp_path / "m"
+    line = model / "1/model.py:1"
+    of_python = {"queue": (model / "1/queue.py", line)}
+    of_packages = {"utils": (model / "1/utils/__init__.py", line), "common": (model / "common.py", line)}
+    assert hidden_modules(model, "model.py", tmp_path / "e") == of_python | of_packages
+    assert hidden_modules(model, "model.py", None) == of_python

@@ -188,3 +188,26 @@ def test_a_failure_of_such_a_path_keeps_its_reason(model):
     failure, found = explained(model, f"{NO_FILE}'/models/m/1/a.bin'")
     assert (found.kind, found.reason) == (failure.kind, failure.reason)
     assert found.fix.startswith(f"the file is at {model.parents[1]}/mounted/somewhere/models/m/1/a.bin: ")
+
+
+@every_row(
+    ("file", "reason", "fix"),
+    [
+        ("1/queue.py", "AttributeError: module 'queue' has no attribute 'SIZE'", "give m/1/queue.py another name"),
+        ("1/queue.py", "ImportError: cannot import name 'SIZE' from 'queue' (/usr/lib/queue.py)", "another name"),
+        ("1/queue.py", "AttributeError: module 'os' has no attribute 'SIZE'", ""),
+        (
+            "triton_python_backend_utils.py",
+            "AttributeError: module 'triton_python_backend_utils' has no attribute 'ModelConfig'",
+            "move it to where only your tests find it",
+        ),
+    ],
+)
+def test_a_module_that_the_model_does_not_get_is_named(file, reason, fix, model):
+    (model / "1/model.py").write_text("import queue\n")
+    (model / file).write_text("SIZE = 1\n")
+    failure, found = explained(model, reason)
+    assert fix in found.fix
+    assert (found.reason, found == failure) == (reason, not fix)
+    (model / file).unlink()
+    shutil.rmtree(model.parents[1] / "mounted")
