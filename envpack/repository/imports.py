@@ -18,7 +18,7 @@ _MOST_BYTES = 4 << 20  # of a file
 _MOST_FILES = 200  # of a version
 _OF_OTHERS = (CONFIG_NAME, "setup.py", "pyproject.toml")  # in another model, and in the checkout of a library
 _LEVELS = 3  # folders above a model's: the repository, what it lies in, and the project
-_OF_BACKEND = {"triton_python_backend_utils", "c_python_backend_utils"}
+_OF_BACKEND = {"__main__", "triton_python_backend_utils", "c_python_backend_utils"}
 # Modules of the standard library that envpack's own Python may not have. By the first minor version of Python 3 without
 # them, those that a package provides since (PEP 594, PEP 632), and the others of older and newer versions.
 _REPLACED = {

@@ -8,7 +8,7 @@ from tests.tables import every_row
 def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
     for name, text in {
         "m/1/model.py": (
-            "import os, numpy as np\nfrom PIL import Image\nfrom . import near\nimport helper, shared\n"
+            "import os, __main__, numpy as np\nfrom PIL import Image\nfrom . import near\nimport helper, shared\n"
             "import triton_python_backend_utils as pb_utils\ntry:\n    import maybe\nexcept ImportError:\n    pass\n"
             "if np:\n    import perhaps\nclass M:\n    def execute(self):\n        import torch.nn\n"
             "import old, elsewhere, parts.first\nfrom parts import second\n"
