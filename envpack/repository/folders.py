@@ -265,6 +265,9 @@ def no_such_model(folder: Path) -> InputError:
 
 def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
     """The error for a path that a user gives as a model; None for a folder of the repository that may be one."""
+    if "://" in text:
+        fix = "write an address before the models: envpack publish ADDRESS MODEL; `envpack fetch` gets models from one"
+        return InputError("other-repository", f"{text!r} is an address, and no model", fix)
     if any(_models_in(folder)) and not _is_model(folder):
         if real_path(folder) == real_path(repository):
             fix = "leave it out: without a name, all its models are meant"

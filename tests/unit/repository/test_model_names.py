@@ -29,6 +29,13 @@ def test_a_path_to_another_folder_is_refused_with_its_repository(repository, mon
     assert "--repository" in caught.value.hint
 
 
+@pytest.mark.parametrize("text", ["s3://bucket/models", "file:///srv/models", "https://example.com/models/m1"])
+def test_an_address_is_no_model(repository, text):
+    with pytest.raises(InputError, match="is an address, and no model") as caught:
+        model_name(repository, text)
+    assert "envpack publish ADDRESS MODEL" in caught.value.hint
+
+
 def test_a_path_to_the_repository_itself_is_no_model(repository, monkeypatch):
     monkeypatch.chdir(repository)
     with pytest.raises(InputError) as caught:
