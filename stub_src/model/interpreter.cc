@@ -145,10 +145,20 @@ void FlushStreams(const char* when) {
   }
 }
 
-// Up to Python 3.8, an atexit function joins the threads of pools, which may wait for ever.
-void LeavePoolsRunning() {
-  const py::object pools = module::FindModule("concurrent.futures.thread");
-  if (pools) py::module_::import("atexit").attr("unregister")(pools.attr("_python_exit"));
+// At its end, Python joins the threads of pools, which may wait for ever.
+void LeaveThreadPoolsRunning() {
+  if (const py::object pools = module::FindModule("concurrent.futures.thread")) {
+    pools.attr("_threads_queues").attr("clear")();
+  }
+}
+
+// From Python 3.9 on, pools of processes end theirs in functions that Python calls before it waits for
+// threads, and before those of atexit, which wait for the processes.
+void EndProcessPools(const char* when) {
+  const py::list functions = py::getattr(py::module_::import("threading"), "_threading_atexits", py::list());
+  for (size_t left = functions.size(); left > 0; --left) {
+    Attempt(when, [&] { functions[left - 1](); });
+  }
 }
 
 // Other atexit functions wait, too: multiprocessing's for the processes that the model has started.
@@ -168,7 +178,8 @@ void LimitShutdown() {
 
 void RunExitFunctions() {
   constexpr const char* kWhen = "end of the stub";
-  Attempt(kWhen, LeavePoolsRunning);
+  Attempt(kWhen, LeaveThreadPoolsRunning);
+  Attempt(kWhen, [] { EndProcessPools(kWhen); });
   Attempt(kWhen, [] { py::module_::import("atexit").attr("_run_exitfuncs")(); });
   FlushStreams(kWhen);
 }

@@ -87,6 +87,26 @@ CASE(stub_does_not_wait_for_threads_that_the_model_left) {
   }
 }
 
+// A pool that nothing refers to any more ends by itself.
+CASE(stub_ends_a_pool_of_processes_before_multiprocessing_waits_for_them) {
+  RunningStub running(R"(
+import concurrent.futures, multiprocessing
+
+multiprocessing.set_start_method("fork")
+POOL = concurrent.futures.ProcessPoolExecutor(1)
+
+class TritonPythonModel:
+    def initialize(self, args):
+        print("from the pool:", POOL.submit(abs, -2).result())
+)");
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
+  CHECK_HAS(running.stub.Output(), "from the pool: 2");
+  CHECK(!Has(running.stub.Output(), "atexit"));
+}
+
 CASE(stub_waits_some_seconds_for_functions_of_atexit) {
   RunningStub running(R"(
 import atexit, threading
