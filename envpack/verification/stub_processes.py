@@ -65,9 +65,13 @@ def instances(server: Server, model: str) -> tuple[Instance, ...]:
 
 
 def _worker(server: Server, stub: Process) -> Process:
-    watched = (process for process in _alive(server.watched(stub.pid)) if model_of(process) == model_of(stub))
-    children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
-    process = next(itertools.chain(watched, children), None)
+    watched, children = _alive(server.watched(stub.pid)), _alive(server.children(stub.pid))
+    known = [process for process in watched if model_of(process) == model_of(stub)]
+    known += [child for child in children if child.arguments == stub.arguments]
+    others = (process for process in (*watched, *children) if not is_template(process))
+    # A model can give its process another command line, as setproctitle does.
+    titled = (process for process in others if mapped_python(server.mapped_files(process.pid)))
+    process = next(itertools.chain(known, titled), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
     return stub if process is None or mapped_python(server.mapped_files(stub.pid)) else process
 

@@ -128,6 +128,15 @@ def test_a_stub_without_such_a_child_runs_the_model_itself():
     assert found(Table(process(7), p7=[program, process(9)])) == [9]
 
 
+def test_a_process_that_has_given_itself_another_title_runs_the_model():
+    titled, program = (Process(pid, "mine", False, ("mine",)) for pid in (9, 8))
+    server = Table(process(7), p7=[of_template(6, parent=7), program, titled])
+    server.mapped = dict.fromkeys((6, 9), ("/e/lib/libpython3.12.so.1.0",))
+    assert found(server) == [9]
+    server.followed, server.below = {7: [titled]}, {7: [of_template(6, parent=7)]}
+    assert found(server) == [9]
+
+
 def test_a_process_that_a_model_has_forked_is_not_the_one_that_runs_it():
     """Another stub than envpack's embeds Python itself."""
     server = Table(process(7), p7=[process(9)])
