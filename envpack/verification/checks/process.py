@@ -94,7 +94,7 @@ def examine(
         instances=found,
         stub=identify(server, found[0]),
         mapped=mapped,
-        variables=server.variables(pid),
+        variables=server.variables(found[0].stub.pid),  # a worker can write over its own
         root=_environment_root(server, model, mapped),
         log=log(),
         release=release,

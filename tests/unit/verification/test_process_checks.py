@@ -190,6 +190,15 @@ def test_a_foreign_stub_beside_the_models_own_is_a_fault(model):
     )
 
 
+def test_variables_are_those_of_the_process_that_the_server_has_started(model):
+    """A new title of the model's process is written over its variables."""
+    server = Server({7: 1})
+    server.watched = lambda pid: (replace(words.STUB, pid=9, parent=7),)
+    server.mapped = ()
+    running = examine(server, model, str)
+    assert (running.pid, running.variables) == (9, {"PID": "7"})
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_stub_whose_file_cannot_be_read_or_of_the_server_is_no_fault(model, own):
     server = Server({7: 1, 8: 1}, "" if own else "/opt/tritonserver/backends/python/triton_python_backend_stub")
