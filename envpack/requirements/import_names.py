@@ -97,6 +97,8 @@ def package_of(module: str) -> str:
 def requirement_of(module: str) -> str:
     """What to require for a module that is imported: its package, with extras if hardly anything imports without."""
     package = package_of(module)
+    if module == "pkg_resources":
+        return f"{package}<81"  # later ones are without it
     return f"{package}[grpc,http]" if package == "tritonclient" else package
 
 

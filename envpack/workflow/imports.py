@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def _imports(requirements: Requirements, places: Mapping[str, str]) -> Iterator[
 def addition_of(packages: Sequence[str], requirements: Requirements, file: Path) -> str:
     """How to add packages to requirements that a file has."""
     if file.name in _COMMANDS:
-        return f"run in {file.parent}: {_COMMANDS[file.name]} {' '.join(packages)}"
+        return f"run in {file.parent}: {_COMMANDS[file.name]} {shlex.join(packages)}"
     if requirements.locked_conda or requirements.locked_pip:
         return f"add {enumerated(packages)} to what {file} was made from, and make it again"
     return f"add {enumerated(packages)} to {file}"

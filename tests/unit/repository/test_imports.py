@@ -156,3 +156,8 @@ def test_modules_beside_the_code_are_hidden_by_those_of_python_and_its_packages(
     of_packages = {"utils": (model / "1/utils/__init__.py", line), "common": (model / "common.py", line)}
     assert hidden_modules(model, "model.py", tmp_path / "e") == of_python | of_packages
     assert hidden_modules(model, "model.py", None) == of_python
+
+
+def test_pkg_resources_is_required_from_a_setuptools_that_has_it():
+    assert requirement_of("pkg_resources") == "setuptools<81"
+    assert requirement_of("distutils") == "setuptools"
