@@ -94,8 +94,9 @@ def _requirements(folder: Path, flavor: Table) -> Files:
         fix = "write its packages into requirements.txt there, one on a line, such as scikit-learn==1.5.2"
         raise bad_artifact("the folder has neither python_env.yaml, conda.yaml nor requirements.txt", fix, folder)
     python = found.python or ".".join(flavor.text("python_version", "").split(".")[:2])
-    if listed and set(listed.pip) == set(found.pip):
-        return python_env(python, (f"-r 1/{_COPY}/requirements.txt",))
+    if listed and set(listed.pip) <= set(found.pip):
+        others = (line for line in found.pip if line not in listed.pip)
+        return python_env(python, (f"-r 1/{_COPY}/requirements.txt", *others))
     return python_env(python, (*map(public_url, found.pip_options), *found.pip))  # variables have their values there
 
 

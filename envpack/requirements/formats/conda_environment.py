@@ -26,6 +26,7 @@ _CONDA_KEYS = {"name", "channels", "dependencies", "prefix", "variables", "platf
 _PYTHON_ENV_KEYS = {"python", "build_dependencies", "dependencies"}
 _NAMES = ("environment.yml", "environment.yaml", "conda.yaml", "conda.yml")
 _DEPENDENCIES = re.compile(r"^dependencies\s*:", re.MULTILINE)
+_SETUPTOOLS = re.compile(r"setuptools\s*(?:[<>=!~;\[@]|$)", re.IGNORECASE)
 _MOST_PYTHONS = 20  # different ones; each is tried with a hundred versions
 _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 
@@ -229,11 +230,10 @@ def read_python_env(source: Source) -> Requirements:
 
     Read: `python`, `dependencies`, with `-r requirements.txt`
 
-    Refused: unknown keys. Left out: `build_dependencies`, because nothing is built
+    Refused: unknown keys. Left out: `build_dependencies` but setuptools, which older packages import (`pkg_resources`)
     """
     content = source.yaml
     content.refuse_unknown(_PYTHON_ENV_KEYS)
-    content.texts("build_dependencies")
     version = content.text("python", "").strip()
     match = re.fullmatch(r"(\d+\.\d+)(\.\d+)?", version)
     if version and not match:
@@ -241,4 +241,7 @@ def read_python_env(source: Source) -> Requirements:
     reader = PipReader()
     for text, location in content.texts("dependencies"):
         reader.read_lines(text, location)
+    for text, location in content.texts("build_dependencies"):  # MLflow installs them into the environment, too
+        if _SETUPTOOLS.match(text) and not any(map(_SETUPTOOLS.match, reader.pip)):
+            reader.read_lines(text, location)
     return reader.requirements(source.path, f"=={match[1]}.*" if match else "", content.get("python")[1])

@@ -47,7 +47,21 @@ def test_python_environment_that_mlflow_writes(write):
     )
     other = write("requirements.txt", "mlflow==2.9.2\n")
     found = read_requirements(file)
-    assert (found.python, found.pip, found.files) == ("3.10", ("mlflow==2.9.2",), (file, other))
+    assert (found.python, found.pip) == ("3.10", ("mlflow==2.9.2", "setuptools==58.1.0"))
+    assert found.files == (file, other)
+
+
+@pytest.mark.parametrize(
+    ("built", "dependencies", "pip"),
+    [
+        ("setuptools", "six", ("six", "setuptools")),
+        ("setuptools-scm==8.1.0", "six", ("six",)),
+        ("setuptools==58.1.0", "setuptools==70.0.0", ("setuptools==70.0.0",)),
+    ],
+)
+def test_setuptools_of_mlflow_is_required_unless_the_model_requires_another(write, built, dependencies, pip):
+    text = f"python: 3.10.13\nbuild_dependencies: [{built}]\ndependencies: [{dependencies}]\n"
+    assert read_requirements(write("python_env.yaml", text)).pip == pip
 
 
 def test_python_environment_keeps_a_minor_that_ends_in_zero(write):

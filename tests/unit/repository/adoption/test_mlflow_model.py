@@ -49,6 +49,15 @@ def test_python_and_packages_come_from_python_env_yaml(model):
     assert model(**files) == ("python_env.yaml", "3.9", ("mlflow==2.2", "numpy"), ())
 
 
+def test_setuptools_of_the_machine_that_logged_it_is_required(model, tmp_path):
+    files = {
+        "python_env_yaml": PYTHON_ENV.replace("[pip]", "[pip, setuptools==65.5.0]"),
+        "requirements_txt": "mlflow\n",
+    }
+    assert model(**files) == ("python_env.yaml", "3.9", ("mlflow", "setuptools==65.5.0"), ())
+    assert "-r 1/model/requirements.txt" in (tmp_path / "made/python_env.yaml").read_text()
+
+
 def test_conda_yaml_counts_if_it_has_packages_of_conda(model):
     files = {"python_env_yaml": PYTHON_ENV, "requirements_txt": "mlflow\n", "conda_yaml": CONDA.format("- ffmpeg=6\n")}
     assert model(**files) == ("conda.yaml", "3.10", ("mlflow==1.2", "numpy"), ("ffmpeg=6",))
