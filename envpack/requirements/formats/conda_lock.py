@@ -42,7 +42,8 @@ def read_conda_lock(source: Source) -> Requirements:
     content, target = source.yaml, source.target
     if content.text("version", "1") != "1":
         version = quote(content.text("version"))
-        raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
+        hint = f"{_HINT}; or with pixi lock, if pixi wrote it"  # whose first versions have the same form
+        raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=hint)
     entries = _entries(content, target)
     of_conda = [entry for entry in entries if entry.text("manager") == "conda"]
     of_pip = [entry for entry in entries if entry.text("manager") == "pip"]

@@ -237,6 +237,12 @@ def test_conda_lock_that_cannot_be_installed_is_refused(write, refused, old, new
     assert error.where.rpartition(":")[2].isdigit()
 
 
+def test_a_lock_of_an_early_pixi_names_the_command_of_pixi(write, refused):
+    error = refused(write("pixi.lock", "version: 3\nmetadata:\n  channels: []\npackage: []\n"), 1)
+    assert "version '3' of the lock" in error.message
+    assert error.hint.endswith("pixi lock, if pixi wrote it")
+
+
 @pytest.mark.parametrize(
     ("how", "wheel"),
     [
