@@ -105,7 +105,9 @@ def unresolvable_hint(message: str, requirements: Sequence[str], own: Mapping[st
 
 
 def _index_hint(flat: str) -> str:
-    """What to do about a version that the index of its package does not have, ``""`` if uv does not say so."""
+    """What to do about a version that the index does not have, or has in vain, ``""`` if uv does not say so."""
+    if "has invalid metadata" in flat:
+        return "choose another version: uv refuses the metadata of this one, as pip does since 24.1"
     if empty := _EMPTY_PAGE.search(flat):
         return f"the index lists no file of {empty[1]}: check its address; a login page may answer in its place"
     if first := _FIRST_INDEX.search(flat):

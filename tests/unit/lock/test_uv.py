@@ -160,6 +160,13 @@ def because(text):
             "'numpy==99'",
             "check the version",
         ),
+        (
+            because("pandas==0.24.0 has invalid metadata and you require pandas==0.24.0"),
+            ["numpy", "pandas==0.24.0"],
+            "unresolvable",
+            "'pandas==0.24.0'",
+            "choose another version: uv refuses the metadata of this one",
+        ),
     ],
 )
 def test_errors_name_the_package_at_fault_and_what_helps(message, requirements, kind, says, hint):
