@@ -23,7 +23,7 @@ _LOG = "log the model with MLflow, with a signature"
 _EXPORT = "export it with tensors of numbers or text alone; a classifier of scikit-learn with zipmap=False"
 # What to do if the model lacks a module, if its tensors cannot be declared, and if it fails otherwise.
 _LACKS_MODULE = {"mlflow": "log the model again with code_paths=[…] or pip_requirements=[…]"}
-_OWN_MODULE = "put the module, or a requirements.txt with the package, beside it"
+_OWN_MODULE = "put the module beside it, or the package into a requirements.txt there"
 _UNDECLARED = {
     "sklearn": IN_A_PACKAGE,  # which has no `predict`, such as a transformer or a dict
     "onnx": _EXPORT,
@@ -82,7 +82,21 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
         except (OSError, ValueError):
             last = "".join(f": {line}" for line in done.stderr.strip().splitlines()[-1:])
             found = {"step": "answer", "error": f"its process ended with status {done.returncode}{last}"}
-    return answers_of(artifact, found, done.stderr)
+    try:
+        return answers_of(artifact, found, done.stderr)
+    except InputError as error:
+        error.hint = _other_version(artifact, python.parents[1]) or error.hint
+        raise
+
+
+def _other_version(artifact: Artifact, prefix: Path) -> str:
+    """What to do if another scikit-learn than that of the environment wrote the file."""
+    wrote = artifact.details.get("version")
+    found = next(prefix.glob("lib/python3*/site-packages/scikit_learn-*.dist-info"), Path())
+    has = found.stem.partition("-")[2]
+    if not wrote or has in ("", wrote):
+        return ""
+    return f"require scikit-learn=={wrote}, which wrote it, in place of {has}; or write it again with that"
 
 
 def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answers:

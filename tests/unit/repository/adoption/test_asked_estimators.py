@@ -29,10 +29,12 @@ def load(file):
 def answers(tmp_path):
     """The answers of an estimator by the body of its class."""
 
-    def answers(body):
+    def answers(body, python=Path(sys.executable), **details):
         (tmp_path / "joblib.py").write_text(JOBLIB.format(body=body))
-        artifact = Artifact(kind="sklearn", title="a model", source=tmp_path, files={}, requirements={})
-        return ask(artifact, tmp_path, Path(sys.executable), 60)
+        artifact = Artifact(
+            kind="sklearn", title="a model", source=tmp_path, files={}, requirements={}, details=details
+        )
+        return ask(artifact, tmp_path, python, 60)
 
     return answers
 
@@ -60,3 +62,22 @@ def test_the_fix_is_for_the_step_that_failed(answers, body, reason, fix):
         answers(body)
     assert reason in refused.value.message
     assert fix in refused.value.hint
+
+
+@every_row(
+    ("version", "fix"),
+    [
+        ("1.8.0", "require scikit-learn==1.8.0, which wrote it, in place of 1.7.2; or write it again with that"),
+        ("1.7.2", "log the model with MLflow, with a signature"),
+        ("", "log the model with MLflow, with a signature"),
+    ],
+)
+def test_a_model_that_another_version_wrote_fails_because_of_that(answers, tmp_path, version, fix):
+    packages, python = tmp_path / "lib/python3.10/site-packages", tmp_path / "bin/python"
+    (packages / "scikit_learn-1.7.2.dist-info").mkdir(parents=True, exist_ok=True)
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(InputError) as refused:
+        answers("def predict(self, rows): return self.multi_class", python, version=version)
+    assert refused.value.hint == fix
