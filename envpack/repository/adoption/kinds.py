@@ -70,6 +70,10 @@ def read_estimator(file: Path, python: str) -> Artifact:
     if not (version or own):
         raise bad_artifact("this pickle contains no model of scikit-learn", "log the model with MLflow", file)
     modules, others = imported(file.parent, own)
+    for folder in file.parents[1:3]:  # no package of that name is installed in place of the project's own
+        if above := imported(folder, own)[0].keys() - modules.keys():
+            what = f"it needs {min(above)}, which is not beside it, but in {folder}"
+            raise bad_artifact(what, f"copy the file there, and name that copy: {folder / file.name}", file)
     packages = [requirement_of(name) for name in others if name not in _GIVEN]
     lines = [f"scikit-learn=={version}" if version else "scikit-learn", numpy]
     lines += [*(["pandas"] if says[b"feature_names_in_"] else []), *packages]
@@ -81,6 +85,7 @@ def read_estimator(file: Path, python: str) -> Artifact:
         source=file,
         files={**modules, "model.joblib": file},
         requirements=requirements or python_env(python, list(dict.fromkeys(lines))),
+        details={"version": version},
         notes=(note,) if packages and not requirements else (),
     )
 

@@ -163,3 +163,20 @@ def test_a_class_of_a_script_is_refused(tmp_path):
     file.write_bytes(pickled(Booster(), 4).replace(b"\x8c\x07xgboost", b"\x8c\x08__main__"))
     with pytest.raises(InputError, match="Booster of the program that wrote it"):
         inspect_artifact(str(file))
+
+
+@every_row(("place", "folder"), [("models/a.pkl", "."), ("models/deep/b.pkl", "."), ("models/deep/deeper/c.pkl", "")])
+def test_a_module_of_the_project_above_is_no_package_of_that_name(tmp_path, place, folder):
+    project = tmp_path / "project"
+    (project / place).parent.mkdir(parents=True, exist_ok=True)
+    (project / "xgboost.py").write_text("")
+    (project / place).write_bytes(pickled(Booster(), 4))
+    if not folder:
+        assert requirements_of(project / place) == ("requirements.txt", "scikit-learn\nnumpy\nxgboost\n")
+        return
+    with pytest.raises(InputError, match=f"it needs xgboost.py, which is not beside it, but in {project}") as refused:
+        inspect_artifact(str(project / place))
+    copy = project / (project / place).name
+    assert refused.value.hint == f"copy the file there, and name that copy: {copy}"
+    copy.write_bytes((project / place).read_bytes())
+    assert inspect_artifact(str(copy)).files == {"model.joblib": copy, "xgboost.py": project / "xgboost.py"}
