@@ -152,7 +152,7 @@ MODEL_FAULTS = (
     Fault(
         "interface-broken",
         "give pb_utils.Tensor a NumPy array (of a tensor of PyTorch its .cpu().numpy()), and InferenceResponse a list"
-        " of tensors",
+        " of tensors, or an error=pb_utils.TritonError(TEXT)",
         raised=r"TypeError: __init__\(\): incompatible constructor arguments\. [^\n]{0,100}\n\s{1,20}1\."
         r" c_python_backend_utils\.(?:Tensor|InferenceResponse)\([^\n]{1,300}\n\n"
         r"Invoked with: (?![^\n]{0,300}\bNone\b)",

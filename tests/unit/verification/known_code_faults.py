@@ -90,6 +90,10 @@ OF_CODE = [
         {"raised": [WRONG_ARGUMENTS.format("'Y', [1.0]")]},
     ),
     (
+        ("interface-broken", "or an error=pb_utils.TritonError(TEXT)"),
+        {"raised": [WRONG_ARGUMENTS.format("kwargs: output_tensors=[], error='text'")]},
+    ),
+    (
         ("load-failed", "compare the names that the model asks for"),
         {"raised": ["AttributeError: 'NoneType' object has no attribute 'as_numpy'"]},
     ),
