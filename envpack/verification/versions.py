@@ -101,7 +101,8 @@ class Inference:
             return InferenceResult((chosen.check,), refusal=chosen.refusal)
         loaded = LoadedModel(client, model.name, config)
         requests, samples = chosen.requests, None if before else chosen.samples
-        checks, answer = inference.check_smoke(loaded, requests)
+        has_expected = bool(chosen.samples and chosen.samples.have_answers)
+        checks, answer = inference.check_smoke(loaded, requests, has_expected=has_expected)
         if not checks[0].ok:
             return InferenceResult(tuple(checks))
         checks += filter(None, _comparisons(loaded, chosen, answer, again=before is not None))

@@ -12,8 +12,8 @@ from envpack.server.tensors import FLOATING, ServedConfig, Tensor
 from envpack.support.text import counted
 from envpack.verification.answers import LoadedModel, Responses
 from envpack.verification.requests import SmokeRequest, and_full_batch, items_of
-from envpack.verification.samples import Samples
-from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, warning
+from envpack.verification.samples import SAMPLES_FILE, Samples
+from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, unchecked, warning
 
 _SHOWN_FAILURES = 3
 _LATENCY_SECONDS = 1.0
@@ -44,7 +44,9 @@ MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtx
     " with another number: a warning",
 )
 @check("infer", of="answers", step="inference", kind="bad-output")
-def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> tuple[list[Check], Responses]:
+def check_smoke(
+    model: LoadedModel, requests: tuple[SmokeRequest, ...], *, has_expected: bool = False
+) -> tuple[list[Check], Responses]:
     """All outputs of `config.pbtxt` are there, with their types and all of their elements
 
     The model answered, but not with what `config.pbtxt` declares: an output is missing, or has another type or
@@ -68,6 +70,10 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> tuple
                 error.sent, error.items = request.description, items
             raise
         answers.append(responses)
+        if config.in_sequences and not (any(responses) or has_expected):
+            fix = f"provide sequences as samples, with their expected outputs: {model.name}/{SAMPLES_FILE}"
+            evidence = f"sent {request.description}, as a sequence of one: the response contains no declared output"
+            return [unchecked("infer", evidence, fix)], answers[0]
         shown = shown or _in_words(responses, config)
         for outputs in responses:
             if mismatch := configuration_mismatch(config, outputs):
@@ -101,7 +107,7 @@ def _mentions(*, answered: bool, shape: str, lost: str, infinite: str) -> Iterat
 def _in_words(responses: Responses, config: ServedConfig) -> str:
     if config.decoupled:
         return f"streamed {counted(len(responses), 'response')}"
-    return f"returned {', '.join(f'{t.name} {t.datatype}{list(t.shape)}' for t in responses[0])}"
+    return f"returned {', '.join(f'{t.name} {t.datatype}{list(t.shape)}' for t in responses[0]) or 'no output'}"
 
 
 def _is_infinite(tensor: Tensor) -> bool:
@@ -170,7 +176,12 @@ def percentile(values: Sequence[float], part: int) -> float:
 
 
 def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
-    """Which output of a response is missing, of another type or without its elements, ``""`` if none is."""
+    """Which output of a response is missing, of another type or without its elements, ``""`` if none is.
+
+    A model may answer the start and the end of a sequence without any output.
+    """
+    if config.in_sequences and not outputs:
+        return ""
     by_name = {tensor.name: tensor for tensor in outputs}
     for declared in config.outputs:
         tensor = by_name.get(declared.name)

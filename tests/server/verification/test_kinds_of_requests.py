@@ -61,6 +61,17 @@ SEQUENCE = """sequence_batching { control_input [ {
   control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ]
 } ] }
 """
+AFTER_THE_START = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse(list(self.outputs(request))) for request in requests]
+
+    def outputs(self, request):
+        if not pb_utils.get_input_tensor_by_name(request, "START").as_numpy().any():
+            yield pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())
+"""
 WITH_OPTION = """import triton_python_backend_utils as pb_utils
 
 
@@ -94,6 +105,9 @@ def kinds(environment, faults, tmp_path_factory):
         ' "validation_data": [[{"OUT": [1]}, {"OUT": [3]}], [{"OUT": [5]}, {"OUT": [12]}]]}'
     )
     write("sequence", SUM_OF_SEQUENCE, SEQUENCE, **{"envpack/smoke.json": two_sequences})
+    after = '{"data": [[{"IN": [1]}, {"IN": [2]}]], "validation_data": [[{}, {"OUT": [2]}]]}'
+    write("after_the_start", AFTER_THE_START, SEQUENCE)
+    write("after_the_start_sampled", AFTER_THE_START, SEQUENCE, **{"envpack/smoke.json": after})
     option = 'input [ { name: "FACTOR" data_type: TYPE_FP32 dims: [ 1 ] optional: true } ]\n'
     write("needs_option", WITH_OPTION, option)
     write("has_option", WITH_OPTION.replace("(factor.as_numpy())", "(factor.as_numpy() if factor else 2)"), option)
@@ -120,6 +134,20 @@ def test_sequences_of_samples_are_sent_as_sequences(kinds):
     model = of(kinds, "sequence")
     assert model.ok, model.failure
     assert (model.samples.right, model.samples.sent) == (4, 4)
+
+
+def test_a_start_without_outputs_needs_a_sample_of_what_follows(kinds):
+    check = infer_check(kinds, "after_the_start")
+    assert (check.status, of(kinds, "after_the_start").failure) == ("unchecked", None)
+    assert check.fix.endswith("with their expected outputs: after_the_start/envpack/smoke.json")
+    assert of(kinds, "after_the_start_sampled").ok
+    assert (
+        infer_check(kinds, "after_the_start_sampled").status,
+        of(kinds, "after_the_start_sampled").samples.right,
+    ) == (
+        "ok",
+        1,
+    )
 
 
 def test_a_request_without_optional_inputs_is_sent(kinds):

@@ -122,6 +122,15 @@ def test_a_model_without_outputs_is_a_fault():
     )
 
 
+@pytest.mark.parametrize(("has_expected", "status"), [(False, "unchecked"), (True, "ok")])
+def test_a_sequence_of_one_may_be_answered_without_outputs(has_expected, status):
+    sequence = read_served_config({**SERVED, "sequence_batching": {"max_sequence_idle_microseconds": 1}})
+    loaded = LoadedModel(Client(()), "m", sequence)
+    ((check,), _) = check_smoke(loaded, (REQUEST,), has_expected=has_expected)
+    assert check.status == status
+    assert "returned no output" in check.evidence if has_expected else "no declared output" in check.evidence
+
+
 def test_every_generated_request_is_sent():
     second = replace(REQUEST, description="with two items in one request")
     client = Client(output(1.0), output(2.0, 3.0))
