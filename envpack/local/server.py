@@ -131,10 +131,10 @@ class LocalServer:
                 self._models[name] = self._started(name, self._found[name], self._prepared.pop(name, None))
             return self._models[name].model
 
-    def has_ended(self, name: str) -> bool:
-        """Whether the process of a model that was started has ended."""
+    def started(self, name: str) -> LocalModel | None:
+        """A model as it was started, even if its process has ended since; None if it is not loaded."""
         loaded = self._models.get(name)
-        return loaded is not None and loaded.model.process.has_ended
+        return loaded.model if loaded is not None else None
 
     def stream(self, request: Request) -> Responses:
         """Run a client's request to the model that it names; as `LocalModel.stream`."""

@@ -222,9 +222,10 @@ def _local(run: _Run, tools: Instruments) -> ModelRun:
         except KeyboardInterrupt:
             run.progress.detail("cancelled; Ctrl-C again ends the model at once")
             raise
-        model = server.model(run.name)
-        trial = dataclasses.replace(trial, load_seconds=model.load_seconds)
-        peak = model.process.peak_memory()
+        peak, model = 0, server.started(run.name)
+        if model is not None:
+            trial = dataclasses.replace(trial, load_seconds=model.load_seconds)
+            peak = model.process.peak_memory()
     return ModelRun(trial=trial, where=LOCALLY, log=run.lines, phases=_phases(trial, run.reports), peak_memory=peak)
 
 

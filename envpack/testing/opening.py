@@ -110,7 +110,8 @@ class LocalModels:
         self._server.forget(model)
 
     def config(self, model: str) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(config_json(self._server.model(model).config))
+        loaded = self._server.started(model) or self._server.model(model)
+        document: dict[str, Any] = json.loads(config_json(loaded.config))
         return document
 
     def infer(self, requests: Sequence[Request]) -> list[tuple[Response, ...]]:
@@ -131,7 +132,8 @@ class LocalModels:
             yield Response(error=error.text, code=error.code)
 
     def has_ended(self, model: str) -> bool:
-        return self._server.has_ended(model)
+        started = self._server.started(model)
+        return started is not None and started.process.has_ended
 
     def position(self) -> int:
         return len(self._log)

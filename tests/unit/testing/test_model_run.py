@@ -166,6 +166,29 @@ def test_an_environment_without_memray_leaves_no_record(repository, array, tmp_p
     assert not (tmp_path / "memory.bin").exists()
 
 
+def test_a_model_that_dies_is_started_again_for_the_next_request_only(repository, array):
+    """Not for what is reported of it; and if it cannot be, that is the answer to the request."""
+    (repository.folder / "two.json").write_text('{"data": [{"IN": [1]}, {"IN": [2]}]}')
+    code = """
+def initialize(arguments, decoupled, instance):
+    if os.path.exists(FLAG):
+        open(FLAG + "2", "w").close()
+        raise ValueError("not twice")
+
+def execute(requests, stub):
+    open(FLAG, "w").close()
+    os._exit(3)
+"""
+    repository.add("m", f"FLAG = {str(repository.folder / 'flag')!r}\n{code}")
+    died = "the process of 'm' ended with status 3 while execute() was running"
+    run = run_model(repository.project, "m", array)
+    assert ([answer.fault for answer in run.trial.answers], run.peak_memory) == ([died], 0)
+    assert not (repository.folder / "flag2").exists()
+    (repository.folder / "flag").unlink()
+    run = run_model(repository.project, "m", [str(repository.folder / "two.json")])
+    assert [answer.fault for answer in run.trial.answers] == [died, "not twice"]
+
+
 def test_a_debugger_has_all_the_time_that_it_needs(repository, array, monkeypatch):
     (repository.prefix / "lib/python3.10/site-packages/debugpy").mkdir(parents=True)
     repository.add("m", RECORDS)
