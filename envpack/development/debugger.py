@@ -61,7 +61,6 @@ class Debugger:
                 "folder": str(model.folder),
                 "program": str(files("envpack.local") / "python/envpack_run.py"),
                 "run": json.loads(settings),
-                "claim": f"envpack-debug-{self.tools.folder.name}",
             }
         )
 

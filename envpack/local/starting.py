@@ -186,6 +186,9 @@ class Instruments:
             check_debug_port(self.debug_port)
             settings["debug"] = [HOST, self.debug_port]
             settings["debugger"] = self._debugger(python, progress)
+            claim = self.folder / "claim"
+            claim.touch()
+            settings["claim"] = str(claim)
         if self.profile:
             settings["profile"] = str(self.profile_file)
         if self.memory:

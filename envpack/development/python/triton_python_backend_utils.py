@@ -7,13 +7,11 @@ with a JSON object:
 - ``utilities``: the server's own module
 - ``name``, ``folder``: of the model that is debugged; no name, no debugger
 - ``program``, ``run``: what waits for the debugger, and its settings
-- ``claim``: a name for a socket, which only one process at a time can have
 """
 
 import json
 import os
 import runpy
-import socket
 
 _MODEL_FILE, _INSTANCE, _ARGUMENTS = 1, 8, 9  # words of a stub's command line
 
@@ -31,21 +29,9 @@ def _is_debugged(settings):
     return words[_INSTANCE] != settings["name"]
 
 
-def _claimed(name):
-    """Whether no other instance waits for a debugger, or has one; holds as long as this process."""
-    claim = socket.socket(socket.AF_UNIX)
-    try:
-        claim.bind("\0" + name)
-    except OSError:
-        return False
-    _KEPT.append(claim)
-    return True
-
-
-_KEPT = []
 with open(os.environ["ENVPACK_DEBUG"], encoding="utf-8") as _file:
     _SETTINGS = json.load(_file)
-if _is_debugged(_SETTINGS) and _claimed(_SETTINGS["claim"]):
+if _is_debugged(_SETTINGS):
     os.environ["ENVPACK_RUN"] = json.dumps(_SETTINGS["run"])
     runpy.run_path(_SETTINGS["program"])
 with open(_SETTINGS["utilities"], encoding="utf-8") as _file:

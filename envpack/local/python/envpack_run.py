@@ -3,6 +3,7 @@
 ``triton_python_backend_utils`` imports it if the variable ENVPACK_RUN has settings: a JSON object with
 
 - ``debug``: [host, port]: wait there for a debugger; ``debugger``: a folder that has debugpy if the environment has not
+- ``claim``: a file that the first process removes: no other one waits, such as one that is started again after a death
 - ``profile``: a file for the time that each function took
 - ``memray``: a file for memray's records, if the environment has memray
 """
@@ -17,12 +18,20 @@ _MOST_FUNCTIONS = 100  # of libraries
 
 def begin(settings):
     """Do what the settings say."""
-    if "debug" in settings:
+    if "debug" in settings and _is_first(settings["claim"]):
         _await_debugger(*settings["debug"], settings.get("debugger"))
     if "memray" in settings:
         _record_memory(settings["memray"])
     if "profile" in settings:
         _profile(settings["profile"])
+
+
+def _is_first(claim):
+    try:
+        Path(claim).unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _await_debugger(host, port, folder):

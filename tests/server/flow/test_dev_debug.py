@@ -7,8 +7,12 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from textwrap import indent
 
 import pytest
+
+from envpack.server.kserve import RequestError
+from tests.waiting import soon
 
 WARM = 'parameters { key: "ENVPACK_START" value { string_value: "warm" } }\ninstance_group [ { count: 2 } ]\n'
 COMPLETES = """
@@ -112,6 +116,32 @@ def test_a_debugger_can_attach_after_each_load(required, develop, more):
             assert debugger.go_on_from_breakpoint() == line
         assert answers == {(factor, 2 * factor)}
         debugger.close()
+
+
+@pytest.mark.thorough
+def test_a_model_that_dies_serves_again_without_the_debugger(required, develop):
+    """The debugger may still hold the port."""
+    file, flag = required / "1/model.py", required / ".died"
+    dies = f"import os\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w').close()\n    os._exit(3)\n"
+    file.write_text(file.read_text().replace("        return [", f"{indent(dies, ' ' * 8)}        return ["))
+    port = free_port()
+    running = develop(required.parent, "doubler", "--debug", str(port))
+    running.wait_for("doubler: waits for")
+    debugger = Debugger(port)
+    debugger.attach(file, line=2)
+    debugger.go_on_from_breakpoint()
+    running.wait_until_ready("doubler")
+    with pytest.raises(RequestError, match="exited with status 3"):
+        running.answer()
+    assert soon(lambda: answers(running) == (2, 4))
+    debugger.close()
+
+
+def answers(running):
+    try:
+        return running.answer()
+    except RequestError:  # while it is started again
+        return ()
 
 
 def test_a_port_that_is_in_use_is_refused_before_anything_is_built(required, develop):

@@ -158,8 +158,11 @@ def test_no_model_waits_until_the_debugger_is_prepared(debugger, repository, tmp
         "utilities": "/server/utilities.py",
         "name": "one",
         "folder": str(repository / "one"),
-        "run": {"debug": ["127.0.0.1", debugger.tools.debug_port], "debugger": ""},
-        "claim": "envpack-debug-tools",
+        "run": {
+            "debug": ["127.0.0.1", debugger.tools.debug_port],
+            "debugger": "",
+            "claim": str(tmp_path / "tools/claim"),
+        },
     }
     assert settings_of(debugger)["name"] == "one", "a later server keeps the settings"
 

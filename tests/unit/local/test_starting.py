@@ -86,6 +86,27 @@ def test_a_stub_that_cannot_be_started_says_where_it_should_be(tmp_path):
     assert error.hint == "set ENVPACK_CACHE_DIR to a folder whose programs can be run"
 
 
+def test_only_the_first_process_waits_for_a_debugger(tmp_path):
+    """One that is started again after a death would wait, and nothing would say so."""
+    (tmp_path / "claim").touch()
+    (tmp_path / "debugpy.py").write_text(
+        "def configure(python): ...\ndef listen(place): ...\ndef wait_for_client():\n    print('waits')\n"
+    )
+    settings = {"debug": ["127.0.0.1", 5678], "debugger": str(tmp_path), "claim": str(tmp_path / "claim")}
+    for output in ("waits\n", ""):
+        ended = subprocess.run(
+            [sys.executable, "-c", "import envpack_run"],
+            env={
+                "ENVPACK_RUN": json.dumps(settings),
+                "PYTHONPATH": str(Path(starting.__file__).with_name("python")),
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        assert ended.stdout == output
+
+
 def test_a_process_that_the_model_forks_writes_no_profile(tmp_path):
     """Both would write the same file at the same time."""
     settings = json.dumps({"profile": str(tmp_path / "profile.json")})

@@ -195,7 +195,7 @@ def test_a_debugger_has_all_the_time_that_it_needs(repository, array, monkeypatc
     limits, found = [], module.local_server
     monkeypatch.setattr(module, "local_server", lambda *a, **o: limits.append(o["timeout"]) or found(*a, **o))
     run = run_model(repository.project, "m", array, debug_port=40_123, timeout=60)
-    assert [line.text for line in run.log] == ["debug debugger"]
+    assert [line.text for line in run.log] == ["claim debug debugger"]
     run_model(repository.project, "m", array, profile=True, timeout=60)
     assert limits == [math.inf, 60]
 

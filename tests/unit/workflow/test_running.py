@@ -335,10 +335,12 @@ def test_instruments_reach_the_model_as_a_variable(placed, python, port, tmp_pat
         "ENVPACK_RUN": {
             "debug": ["127.0.0.1", port],
             "debugger": "",
+            "claim": str(tmp_path / "claim"),
             "profile": str(tmp_path / "profile.json"),
             "memray": str(tmp_path / "memray.bin"),
         }
     }
+    assert (tmp_path / "claim").is_file()
     source = found(placed, instruments={"m": Instruments(tmp_path, profile=True)})
     assert json.loads(source.variables["ENVPACK_RUN"]) == {"profile": str(tmp_path / "profile.json")}
     assert found(placed, instruments={"other": tools}).variables == {}
