@@ -130,7 +130,7 @@ class Session:
                 caught(error)
                 stop.set()
             finally:
-                served.end(now=not stop.is_set())
+                served.end(now=not stop.is_set() or self._debugger is not None)  # which can hold a request for any time
         served.join()
         self._served = None
         self._lost |= {served.lost} - {""}

@@ -334,6 +334,8 @@ def test_the_model_that_is_debugged_is_prepared_before_each_load(bench, monkeypa
     assert bench.needs[0].environment == {"ENVPACK_LOG_FAILURES": "1", "ENVPACK_DEBUG": "settings"}
     assert bench.needs[0].utilities == module.UTILITIES
     assert os.path.exists(module.UTILITIES)
+    bench.end()
+    assert bench.servers[0].stopped == [True], "a request that stands at a breakpoint is not waited for"
 
 
 def test_a_model_that_is_wrong_from_the_beginning_is_built_once_it_is_right(bench):
