@@ -178,7 +178,7 @@ def _own_writes(state: ModelState) -> list[str]:
     if not state.own_writes:
         return []
     names = ", ".join(state.own_writes[:_MOST_NAMED]) + (", …" if len(state.own_writes) > _MOST_NAMED else "")
-    return [f"{plain(state.name)}: {plain(names)}: written by the model, so its changes load nothing"]
+    return [f"{plain(state.name)}: {plain(names)}: written by the model, which does not load it again"]
 
 
 def _indented(error: str) -> list[str]:

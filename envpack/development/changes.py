@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from watchfiles import Change as Kind, DefaultFilter, watch
@@ -19,7 +19,7 @@ from watchfiles import Change as Kind, DefaultFilter, watch
 from envpack.repository.folders import requirements_file, version_folders
 from envpack.requirements.format import read_requirements
 from envpack.settings.project import Project
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import read_text, sha256_of
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.interruption import is_raised_again
 from envpack.support.placed_files import is_built_folder, is_placed_file, is_placed_folder
@@ -222,7 +222,9 @@ class _Loads:
 
     began: float = 0.0  # when the last one began, as files have it, in seconds
     ended: float = 0.0  # when it ended
+    _: KW_ONLY
     existing: frozenset[Path] = frozenset()  # the files that the model had then
+    contents: Mapping[Path, str] = field(default_factory=dict)  # digests of its code, configuration and requirements
     quick: frozenset[Path] = frozenset()  # files that changed within seconds after each of the last loads
     count: int = 0  # how many loads these are
     # The files that have caused too many of them, as they were last, and when that was.
@@ -233,6 +235,11 @@ class _Loads:
         if stamp is None:
             return time.time() < self.ended + _QUICK
         return self.began - _CLOCK <= stamp[0] / 1e9 <= self.ended + _CLOCK
+
+    def are_edited(self, code: Iterable[Path], now: Files) -> set[Path]:
+        """The files of code, configuration and requirements that are not what the model was loaded with."""
+        found = {file: _digest(file, now.get(file)) for file in code}
+        return {file for file, content in found.items() if not content or content != self.contents.get(file)}
 
 
 @dataclass
@@ -246,7 +253,14 @@ class OwnWrites:
     def load_begins(self, model: str, files: ModelFiles) -> None:
         """Note the files with which a model is loaded; any thread."""
         before = self._loads.get(model, _Loads())
-        self._loads[model] = replace(before, began=time.time(), ended=float("inf"), existing=frozenset(files.sources))
+        code = {file: stamp for file, stamp in files.sources.items() if file.suffix in _SOURCES}
+        self._loads[model] = replace(
+            before,
+            began=time.time(),
+            ended=float("inf"),
+            existing=files.names(),
+            contents={file: _digest(file, stamp) for file, stamp in (code | dict(files.requirements)).items()},
+        )
 
     def load_ends(self, model: str) -> None:
         """Note that a load has ended, well or not; any thread."""
@@ -263,63 +277,74 @@ class OwnWrites:
     ) -> ModelFiles:
         """The files of a model now, as they were before where the model itself has changed them."""
         loads = self._loads.get(model)
-        changed = {
-            file
-            for file in before.sources.keys() | now.sources.keys()
-            if before.sources.get(file) != now.sources.get(file)
-        }
+        known, found = ({**files.sources, **files.requirements} for files in (before, now))
+        changed = {file for file in known.keys() | found.keys() if known.get(file) != found.get(file)}
         if loads is None or not changed:
             return now
-        own = set(_own(loads, changed, now, written))
-        own |= _known(loads, changed, now)
-        own |= _repeated(loads, frozenset(changed - own), now)
+        requirements = before.requirements.keys() | now.requirements.keys()
+        edited = loads.are_edited((file for file in changed if file.suffix in _SOURCES or file in requirements), found)
+        own = set(_own(loads, changed - edited, found, written))
+        own |= _known(loads, changed, edited, found)
+        own |= _repeated(loads, frozenset(changed - own), edited, found)
         self.named.setdefault(model, set()).update(
             str(file.relative_to(folder)) for file in own if file.is_relative_to(folder)
         )
-        sources = {file: stamp for file, stamp in now.sources.items() if file not in own}
+
+        def as_before(files: Files, earlier: Files) -> Files:
+            kept = {file: stamp for file, stamp in files.items() if file not in own}
+            return kept | {file: earlier[file] for file in own & earlier.keys()}
+
         return ModelFiles(
-            sources | {file: before.sources[file] for file in own & before.sources.keys()},
-            now.requirements,
-            now.folders,
+            as_before(now.sources, before.sources), as_before(now.requirements, before.requirements), now.folders
         )
 
 
-def _own(loads: _Loads, changed: set[Path], now: ModelFiles, written: Collection[Path]) -> Iterator[Path]:
-    """Files beside code and configuration that have come since the load, were written during it, or are open."""
+@functools.lru_cache(maxsize=4096)
+def _digest(file: Path, stamp: Stamp | None) -> str:
+    """The digest of a file, which a stamp determines; ``""`` for one that is too large or cannot be read."""
+    try:
+        return sha256_of(file) if stamp is not None and stamp[1] <= _MOST_BYTES else ""
+    except OSError:
+        return ""
+
+
+def _own(loads: _Loads, changed: set[Path], now: Files, written: Collection[Path]) -> Iterator[Path]:
+    """Files that have come since the load, were written during it, or are open."""
     for file in changed:
-        if file.suffix in _SOURCES:
-            continue
-        if file in written or file not in loads.existing or loads.spans(now.sources.get(file)):
+        if file in written or file not in loads.existing or loads.spans(now.get(file)):
             yield file
 
 
-def _known(loads: _Loads, changed: set[Path], now: ModelFiles) -> set[Path]:
+def _known(loads: _Loads, changed: set[Path], edited: set[Path], now: Files) -> set[Path]:
     """Files that have caused several loads, and are as they were then, or have changed again and again since."""
     for file in changed & loads.repeated.keys():
         stamp, since = loads.repeated[file]
-        if stamp == now.sources.get(file):
+        if stamp == now.get(file):
             continue
-        if time.time() < max(loads.ended, since) + _QUICK:
-            loads.repeated[file] = now.sources.get(file), time.time()
+        if time.time() < max(loads.ended, since) + _QUICK and _may_repeat(file, edited):
+            loads.repeated[file] = now.get(file), time.time()
         else:
             del loads.repeated[file]
     return changed & loads.repeated.keys()
 
 
-def _repeated(loads: _Loads, changed: frozenset[Path], now: ModelFiles) -> set[Path]:
+def _may_repeat(file: Path, edited: set[Path]) -> bool:
+    """Whether a model may write a file again and again: ``model.py``, configurations and requirements unchanged."""
+    return file not in edited or (file.suffix == ".py" and file.name != "model.py")
+
+
+def _repeated(loads: _Loads, changed: frozenset[Path], edited: set[Path], now: Files) -> set[Path]:
     """Files that have caused several loads, each within seconds after the one before: the model writes them.
 
-    They are the same each time, or others that come during each load. ``model.py`` and configurations never count.
+    They are the same each time, or others that come during each load.
     """
     if not changed:
         return set()
     is_quick = time.time() < loads.ended + _QUICK
-    same = is_quick and (changed == loads.quick or all(loads.spans(now.sources.get(file)) for file in changed))
+    same = is_quick and (changed == loads.quick or all(loads.spans(now.get(file)) for file in changed))
     loads.quick, loads.count = (changed, loads.count + 1 if same else 1) if is_quick else (frozenset(), 0)
     if loads.count <= _MOST_LOADS:
         return set()
-    own = {
-        file for file in changed if file.suffix not in _SOURCES or (file.suffix == ".py" and file.name != "model.py")
-    }
-    loads.repeated |= {file: (now.sources.get(file), time.time()) for file in own}
+    own = {file for file in changed if _may_repeat(file, edited)}
+    loads.repeated |= {file: (now.get(file), time.time()) for file in own}
     return own

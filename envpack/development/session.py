@@ -212,7 +212,7 @@ class Session:
         """Let files be as they were before in a snapshot where their model has changed them."""
         for name, files in now.models.items():
             before = self._seen.models.get(name)
-            if before is not None and files.sources != before.sources:
+            if before is not None and files != before:
                 folder = self._project.repository / name
                 now.models[name] = self._own.without(name, folder, before, files, served.written_files(name))
             if name in self.states:

@@ -1,5 +1,6 @@
 """Which changes in a model's folder are its own, and which ones a person's."""
 
+import os
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from envpack.development.changes import ModelFiles, OwnWrites
 
 FOLDER = Path("/models/m")
 CODE, HELPER, DATA = FOLDER / "1/model.py", FOLDER / "1/helper.py", FOLDER / "1/weights.bin"
+
+every_code = pytest.mark.parametrize("name", ["1/model.py", "1/helper.py", "config.pbtxt", "requirements.txt"])
 
 
 @pytest.fixture
@@ -87,6 +90,79 @@ def test_what_is_written_during_a_load_is_the_models_but_for_code(model):
     model.clock.now = 2000
     assert model.changed(code=1001) == {CODE}, "somebody saved it while the model was being loaded"
     assert model.own.named == {"m": {"1/weights.bin"}}
+
+
+class RealModel(Model):
+    """One whose files can be read."""
+
+    def __init__(self, clock, folder):
+        self.clock, self.own, self.folder = clock, OwnWrites(), folder
+        for name in ("1/model.py", "1/helper.py", "config.pbtxt", "requirements.txt"):
+            self.write(name, "as it was", 900)
+        self.before = self.now()
+        self.load()
+
+    def write(self, name, content, at):
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_text(content)
+        os.utime(self.folder / name, (at, at))
+
+    def now(self):
+        found = {file: module._stamp(file) for file in self.folder.rglob("*.*")}
+        required = {file: found.pop(file) for file in [*found] if file.name == "requirements.txt"}
+        return ModelFiles(found, required, frozenset())
+
+    def changed(self):
+        found = self.own.without("m", self.folder, self.before, self.now(), ())
+        now, before = (set((files.sources | files.requirements).items()) for files in (found, self.before))
+        return {str(file.relative_to(self.folder)) for file, _ in now ^ before}
+
+
+@pytest.fixture
+def real(clock, tmp_path):
+    return RealModel(clock, tmp_path)
+
+
+@every_code
+def test_code_that_is_written_with_the_same_content_during_a_load_is_the_models(real, name):
+    real.write(name, "as it was", 1001)
+    assert real.changed() == set()
+    assert real.own.named == {"m": {name}}
+    real.clock.now = 2000
+    real.write(name, "as it was", 1999)
+    assert real.changed() == {name}, "a person saved it, to load the model again"
+
+
+@every_code
+def test_other_content_counts_although_it_was_written_during_a_load(real, name):
+    real.write(name, "edited", 1001)
+    assert real.changed() == {name}
+    real.write(name, "", 1001)
+    assert real.changed() == {name}
+
+
+@every_code
+def test_code_that_is_written_unchanged_after_each_load_causes_few_of_them(real, name):
+    for _ in range(3):
+        real.clock.now += 1
+        real.write(name, "as it was", real.clock.now)
+        assert real.changed() == {name}
+        real.before = real.now()
+        real.load()
+    real.clock.now += 1
+    real.write(name, "as it was", real.clock.now)
+    assert real.changed() == set()
+    if name != "1/helper.py":
+        real.write(name, "edited", real.clock.now)
+        assert real.changed() == {name}, "an edit counts at once"
+
+
+def test_requirements_that_come_are_an_edit(real, tmp_path):
+    (tmp_path / "requirements.txt").unlink()
+    real.before = real.now()
+    real.load()
+    real.write("requirements.txt", "numpy", 1003)
+    assert real.changed() == {"requirements.txt"}
 
 
 def test_files_that_have_come_since_the_load_or_are_open_are_the_models(model):
