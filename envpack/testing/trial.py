@@ -22,7 +22,7 @@ from envpack.verification.answers import TOGETHER, responses_difference
 from envpack.verification.checks.concurrency import shortened
 from envpack.verification.checks.inference import configuration_mismatch, percentile
 from envpack.verification.choice import Attempts
-from envpack.verification.explanations import explain, explain_answer
+from envpack.verification.explanations import explain, explain_answer, reported_error
 from envpack.verification.requests import generate_variants, with_items
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount
@@ -48,9 +48,14 @@ class Answer:
     @property
     def fix(self) -> str:
         """How to correct the fault, ``""`` if that is unknown."""
-        is_refused = self.refused and _error(self.responses) is not None
+        is_refused = self.refused and self.refusal
         known = fix_of(self.fault) or explain_answer(self.fault, "")[1]
         return known or (_FIT.format(count=counted(self.refused, "request")) if is_refused else "")
+
+    @property
+    def refusal(self) -> str:
+        """The error that the model raised, or that the text of an output reports; ``""`` without one."""
+        return _error(self.responses) or reported_error(self.outputs)[1]
 
     @property
     def outputs(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -134,14 +139,14 @@ def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> t
     for filling, request in attempts:
         answer = Answer(_request(request.inputs, request.parameters, name), made_up=str(filling) or "ones")
         _send(models, config, answer)
-        error = _error(answer.responses)
-        if error is None:
+        answer.fault = answer.fault or answer.refusal
+        if not answer.refusal:
             answer.refused = len(refused)
             if config.batched:
                 *_, other = generate_variants(config, 2, filling, uneven=True)
                 answer.longer = _request(with_items(other, 2).inputs, request.parameters, name)
             return (answer,)
-        if models.has_ended(name) or not attempts.is_refusal(request, read_model_error(error, str(folder))):
+        if models.has_ended(name) or not attempts.is_refusal(request, read_model_error(answer.refusal, str(folder))):
             return (answer,)
         refused.append(answer)
     if refused:

@@ -137,12 +137,11 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 
 def _raise_reported(answer: Responses, request: SmokeRequest) -> None:
     """Raise the error that an output of text reports."""
-    for tensor in itertools.chain.from_iterable(answer):
-        for value in tensor.data:
-            if said := reported_error(value.decode("utf-8", "replace")) if isinstance(value, bytes) else "":
-                error = RequestError(said, status=_OF_A_MODEL)
-                error.sent = f"{request.description}, and the text of {tensor.name} reports"
-                raise error
+    output, said = reported_error(answer)
+    if said:
+        error = RequestError(said, status=_OF_A_MODEL)
+        error.sent = f"{request.description}, and the text of {output} reports"
+        raise error
 
 
 class Attempts:

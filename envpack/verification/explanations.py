@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from envpack.requirements.import_names import package_with
 from envpack.server.log import UNHEALTHY
 from envpack.support.text import clipped
+from envpack.verification.answers import Responses
 from envpack.verification.fault_catalogue import (
     CALLS,
     MODEL_FAULTS,
@@ -93,8 +94,17 @@ def may_be_refusal(message: str) -> bool:
     return not _WHATEVER_THE_INPUT.match(_exception(_said(message)) or message)
 
 
-def reported_error(text: str) -> str:
-    """The error that a text reports, as code answers that catches every exception; ``""`` if it reports none."""
+def reported_error(answer: Responses) -> tuple[str, str]:
+    """The output whose text reports an error, as that of code that catches every exception, and the error.
+
+    Both are empty if none does.
+    """
+    texts = ((tensor.name, value) for outputs in answer for tensor in outputs for value in tensor.data)
+    found = ((name, _reported(value.decode("utf-8", "replace"))) for name, value in texts if isinstance(value, bytes))
+    return next(((name, said) for name, said in found if said), ("", ""))
+
+
+def _reported(text: str) -> str:
     text = clipped(text, _MOST)
     if _TRACEBACK in text:
         lines = text.rpartition(_TRACEBACK)[2].replace("\\n", "\n").splitlines()

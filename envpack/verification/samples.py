@@ -21,6 +21,7 @@ from envpack.support.errors import InputError
 from envpack.support.replacement import replaced_file
 from envpack.support.tables import Location
 from envpack.verification.answers import Responses, responses_difference
+from envpack.verification.explanations import reported_error
 from envpack.verification.verdict import SampleCount
 
 SAMPLES_FILE = Path("envpack/smoke.json")
@@ -312,6 +313,10 @@ def add_samples(file: Path, config: ServedConfig, answered: Sequence[tuple[Seque
     if file.exists():
         read_samples(file, config)  # what is wrong with it is an error of its own
         content = read_json(file)
+    output, said = reported_error(tuple(outputs for _, responses in answered for outputs in responses))
+    if said:
+        hint = "give an input that the model accepts; if an error is right, write the sample by hand"
+        raise InputError("bad-input", f"not saved: the text of {output} reports an error: {said}", hint, str(file))
     data = content["data"]
     answers = content.setdefault("validation_data", [{} for _ in data])
     for inputs, responses in answered:

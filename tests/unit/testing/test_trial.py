@@ -99,6 +99,27 @@ def test_a_model_may_refuse_all_that_was_made_up(repository, server, tmp_path):
     assert (given.made_up, given.fix) == ("", "")
 
 
+def test_the_text_of_an_error_is_no_answer_to_what_was_made_up(repository, server):
+    """As for `envpack verify`."""
+    code = "def execute(requests, stub):\n    return [answer(r) for _, r in requests]\n"
+    text = """
+def answer(r, accepted=ACCEPTED):
+    if ints(r.inputs[0].content) == accepted:
+        text = b"fine"
+    else:
+        text = b"ValueError: boom"
+    content = len(text).to_bytes(4, "little") + text
+    return Response([replace(r.inputs[0], name="OUT", datatype="BYTES", content=content, shape=[1])])
+"""
+    config = CONFIG.replace('"OUT" data_type: TYPE_INT32', '"OUT" data_type: TYPE_STRING')
+    for accepted, made_up, refused, fault in (("[0]", "zeros", 1, ""), ("None", "ones", 8, "ValueError: boom")):
+        repository.add("m", text.replace("ACCEPTED", accepted) + code, config)
+        server.forget("m")
+        (answer,) = try_model(server, "m", repository.folder / "m").answers
+        assert (answer.made_up, answer.refused, answer.fault) == (made_up, refused, fault)
+        assert ("--input FILE" in answer.fix) == bool(fault)
+
+
 FAULTS = {
     "an error": ("raise ValueError('boom')", "", "boom"),
     "an error without a text": ("return [Response(error='') for _ in requests]", "", "no reason given"),

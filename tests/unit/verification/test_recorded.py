@@ -89,6 +89,11 @@ UNSAVABLE = {
     "a sequence": (config(sequence_batching={}), *tensors("FP32", 1.0), "the requests belong to sequences"),
     "a batch": (config(max_batch_size=4), *tensors("FP32", 1.0, shape=(2, 1)), "a batch of several was sent"),
     "another shape": (config(dims=(1,)), tensors("FP32", 1.0)[0], tensors("FP32", 1.0, 2.0)[1], "is no sample: valid"),
+    "the text of an error": (
+        config("TYPE_STRING"),
+        *tensors("BYTES", b'{"error": "no image"}'),
+        "not saved: the text of Y reports an error: no image",
+    ),
 }
 
 
