@@ -54,6 +54,7 @@ def verify(
     They come without samples; those of the repository are sent.
     """
     from envpack.settings.project import open_project
+    from envpack.support.replacement import check_output
     from envpack.workflow.project import model_names
     from envpack.workflow.verify import verify_address, verify_repository
 
@@ -69,8 +70,8 @@ def verify(
         for option, given in {"--keep": said.keep, "port": said.port}.items():
             if given:
                 raise click.UsageError(f"{option} is for a server of this machine, and does not go with --on.")
-    if report is not None and not report.absolute().parent.is_dir():
-        raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
+    if report is not None:
+        check_output(report)
     if on:
         return _show(*verdict_of_cluster(on, project, address, models, console, trust), report, console)
     if address:

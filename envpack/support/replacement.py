@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from envpack.support.errors import InputError
 from envpack.support.folders import cache_root
 
 _AT_FDCWD = -100
@@ -317,25 +318,30 @@ def _old_of(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.replaced{_SUFFIX}")
 
 
-def write_output(file: Path, text: str) -> None:
-    """Write ``text`` in UTF-8 to a file that the user named.
+def check_output(file: Path) -> None:
+    """Refuse a file that the user named and `write_output` cannot write, before its content takes minutes to make."""
+    folder = Path(os.path.realpath(file)).parent
+    if not folder.is_dir():
+        raise InputError("output-missing", "this folder does not exist", "create it", str(folder))
+    if not os.access(folder, os.W_OK) and (file.is_file() or not file.exists()):
+        what, fix = "no file can be made in this folder", "change its permissions, or name another one"
+        raise InputError("output-missing", what, fix, str(folder))
+
+
+def write_output(file: Path, content: bytes) -> None:
+    """Write a file that the user named.
 
     A regular file is replaced in one step and keeps its owner and attributes; a link to one is followed. A device, a
-    pipe, or a stream of this process such as ``/dev/stdout`` is written to. Missing folders are created.
+    pipe, or a stream of this process such as ``/dev/stdout`` is written to.
     """
-    try:
-        status = file.stat()
-    except FileNotFoundError:
-        target = Path(os.path.realpath(file))  # of a link that leads nowhere yet
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, text)
-        return
-    if stat.S_ISDIR(status.st_mode):
+    status = file.stat() if file.exists() else None
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    if stat.S_ISREG(status.st_mode) and not _is_open_stream(status):
-        write_text(Path(os.path.realpath(file)), text)
+    if status is None or (stat.S_ISREG(status.st_mode) and not _is_open_stream(status)):
+        with replaced_file(Path(os.path.realpath(file)), keep=True) as temporary:
+            temporary.write_bytes(content)
     else:
-        _write_to(file, text)
+        _write_to(file, content)
 
 
 def _is_open_stream(status: os.stat_result) -> bool:
@@ -347,10 +353,10 @@ def _is_open_stream(status: os.stat_result) -> bool:
     return False
 
 
-def _write_to(file: Path, text: str) -> None:
+def _write_to(file: Path, content: bytes) -> None:
     sys.stdout.flush()
     # Without waiting for a reader, which may never come.
     handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+    with os.fdopen(handle, "wb") as stream:
         fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) & ~os.O_NONBLOCK)
-        stream.write(text)
+        stream.write(content)

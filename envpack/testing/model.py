@@ -6,8 +6,8 @@ NumPy is optional, so it is imported inside functions.
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from envpack.server.tensors import CODES, decode, encode, read_served_config
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
 from envpack.support.installation import install_beside
-from envpack.support.replacement import replaced_file
+from envpack.support.replacement import check_output, write_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,10 +103,7 @@ def check_can_save(file: Path) -> None:
     """Refuse a file that `save_arrays` cannot write, before what is to be saved takes minutes to make."""
     if importlib.util.find_spec("numpy") is None:
         raise _without_numpy(str(file))
-    folder = file.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        reason = "its folder may not be written to" if folder.is_dir() else "its folder does not exist"
-        raise _bad(str(file), f"cannot be written: {reason}", "give another file")
+    check_output(file)
 
 
 def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
@@ -116,8 +113,8 @@ def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
     # Strings as NumPy's own type, which can be read without pickle.
     plain = {name: _strings(name, array) if array.dtype == object else array for name, array in arrays.items()}
     try:
-        with replaced_file(file) as temporary, temporary.open("wb") as stream:
-            numpy.savez(stream, **plain)
+        numpy.savez(content := io.BytesIO(), **plain)  # a pipe or a device cannot be sought in
+        write_output(file, content.getvalue())
     except OSError as error:
         raise _bad(str(file), f"cannot be written: {error.strerror}", "give another file") from error
 

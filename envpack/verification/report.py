@@ -30,7 +30,7 @@ def write_report(verdict: Verdict, file: Path) -> None:
     Text from models, logs and environments is escaped.
     """
     with storage_errors(file):
-        write_output(file, render(verdict))
+        write_output(file, render(verdict).encode())
 
 
 def render(verdict: Verdict) -> str:

@@ -24,7 +24,7 @@ from envpack.support.errors import Finding, InputError, UsageError, storage_erro
 from envpack.support.folders import whole_path
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import Progress
-from envpack.support.replacement import write_output
+from envpack.support.replacement import check_output, write_output
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
 
@@ -169,6 +169,8 @@ def inspect_environment(
     path: Path, triton: str, *, strict: bool, sbom: Path | None, limit: int
 ) -> InspectedEnvironment:
     """Inspect a folder or an archive; write its bill of materials if nothing is wrong."""
+    if sbom:
+        check_output(sbom)
     path = whole_path(path)
     found = compare_files(path, limit=limit << 30)
     release = find_release(triton) if triton else None
@@ -179,7 +181,7 @@ def inspect_environment(
         python = str(found.manifest.get("python", ""))
         text = bill_of_materials(found.packages, name=found.path.name, version=version, python=python)
         with storage_errors(sbom):
-            write_output(sbom, text)
+            write_output(sbom, text.encode())
     return inspected
 
 

@@ -249,7 +249,6 @@ def test_a_server_that_does_not_start_for_want_of_open_files_has_the_limit_as_it
         ("--runtime", "process", "--set", "pull=true"),
         ("--set", "env==nameless"),
         ("--set", "shm_size=much"),
-        ("--report", "/not/there/report.html"),
     ],
     ids=" ".join,
 )
@@ -257,6 +256,18 @@ def test_options_of_verify_that_make_no_sense_are_refused(repository, capsys, wo
     code = run(["verify", "--json", "--repository", str(repository), *words])
     named = words[-1].partition("=")[0] if "--set" in words else words[0] if len(words) == 2 else words[2]
     assert_refused(Ended(code, *capsys.readouterr()), 2, "usage", named)
+
+
+@pytest.mark.parametrize(
+    "words", [("verify", "--report"), ("run", "m", "--output"), ("inspect", "python3.10", "--sbom")], ids=" ".join
+)
+def test_no_folder_is_made_for_a_file_of_results(repository, capsys, words, monkeypatch):
+    """A path with a missing folder is usually misspelled."""
+    monkeypatch.chdir(repository)
+    (repository / "python3.10/conda-meta").mkdir(parents=True)
+    code = run([*words, "none/such/file", "--json"])
+    assert_refused(Ended(code, *capsys.readouterr()), 3, "output-missing", str(repository / "none/such"))
+    assert not (repository / "none").exists()
 
 
 def test_releases_are_listed_for_people_and_for_programs(capsys):

@@ -216,7 +216,7 @@ def test_an_error_leaves_the_file_of_outputs_as_it_is(repository, array, tmp_pat
 
 def test_a_file_that_cannot_be_written_or_read_is_an_error_before_the_model_runs(repository, array, tmp_path):
     repository.add("m", "raise ValueError('loaded')")
-    with pytest.raises(InputError, match="its folder does not exist"):
+    with pytest.raises(InputError, match="this folder does not exist"):
         run_model(repository.project, "m", array, output=tmp_path / "none/out.npz")
     with pytest.raises(InputError, match="cannot be read"):
         run_model(repository.project, "m", [str(tmp_path / "none.npy")])
