@@ -82,10 +82,13 @@ class Model:
     def environment(self) -> Path | None:
         """The folder or archive in EXECUTION_ENV_PATH, whether it exists or not.
 
-        None if that is not set, or is longer than a path can be.
+        None if that is not set, or is longer than a path can be. A server takes ``..`` away with the part before it,
+        without following links, so this path has none either.
         """
         value = self.written_environment
-        return Path(value.replace(MODEL_DIRECTORY, str(self.folder))) if value and not is_too_long(value) else None
+        if not value or is_too_long(value):
+            return None
+        return Path(os.path.normpath(value.replace(MODEL_DIRECTORY, str(self.folder))))
 
     @property
     def has_own_environment(self) -> bool:

@@ -44,3 +44,24 @@ def test_the_server_loads_every_form(doubler, envpack_json, form):
 
     code, document = envpack_json("verify", "--repository", doubler.parent)
     assert code == 0, document
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", ["repository", "elsewhere"])
+def test_a_path_leads_back_from_the_link_to_a_model(required, envpack_json, tmp_path, place):
+    """The server does not look beside the folder that the link names; neither do the checks, before and after."""
+    python = find_release(DEFAULT_RELEASE).python
+    need(python)
+    repository, real = required.parent, tmp_path / "elsewhere/real"
+    assert envpack_json("build", "--python", python, "--repository", repository)[0] == 0
+    real.parent.mkdir()
+    required.rename(real)
+    required.symlink_to(real)
+    name = f"python{python}"
+    (tmp_path / place / "other").mkdir()
+    (real / name).rename(tmp_path / place / "other" / name)
+    config = (real / "config.pbtxt").read_text()
+    (real / "config.pbtxt").write_text(config.replace("DIRECTORY/", "DIRECTORY/../other/"))
+    code, document = envpack_json("verify", "doubler", "--repository", repository)
+    assert code == (0 if place == "repository" else 1), document
+    assert envpack_json("inspect", "doubler", "--repository", repository)[0] == code

@@ -164,6 +164,16 @@ def test_a_folder_because_of_which_the_server_looks_for_another_version(tmp_path
     assert (caught.value.kind, caught.value.message, caught.value.where) == ("odd-version", what, str(folder / "2tmp"))
 
 
+@pytest.mark.parametrize("start", ["$$TRITON_MODEL_DIRECTORY", "<folder>"])
+def test_the_path_of_an_environment_leads_back_from_the_link_to_a_model_as_on_a_server(tmp_path, start):
+    folder = make(tmp_path / "elsewhere/real")
+    (tmp_path / "repository").mkdir()
+    link = tmp_path / "repository/core"
+    link.symlink_to(folder)
+    (folder / "config.pbtxt").write_text(_environment(f"{start.replace('<folder>', str(link))}/../other/env"))
+    assert open_model(link).environment == tmp_path / "repository/other/env"
+
+
 def test_a_version_that_is_not_served_needs_no_code(tmp_path):
     folder = make(tmp_path / "core", code="3/model.py")
     for name in ("1", "2", "3_old", "1.bak"):
