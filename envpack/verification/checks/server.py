@@ -31,6 +31,7 @@ _UNLOAD_SECONDS = 10.0
 _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
 _POLL_SECONDS = 0.1
 _LEAST_HIDDEN = 4 << 20  # bytes
+_MOST_FILES = 20_000  # that are listed of all that models have written
 _NOT_AT_HOME = (
     "put what it downloads beside its code, else each start of a server needs the network; write other files below /tmp"
 )
@@ -124,12 +125,14 @@ def check_home(server: Server) -> Check | None:
     home = Path(next((server.variables(stub.pid).get(VARIABLE, "") for stub in living_stubs(server)), ""))
     entries = list[Path]()
     with contextlib.suppress(OSError):  # a model removes files now
-        entries = sorted((*home.glob(".*/*"), *home.glob("[!.]*"))) if home.is_absolute() else []
+        found = itertools.chain(home.glob("[!.]*"), home.glob(".*/*")) if home.is_absolute() else ()
+        entries = sorted(itertools.islice(found, _MOST_FILES))
+    left = iter(range(_MOST_FILES))
     for entry in entries:
         size = 0
         with contextlib.suppress(OSError):
-            below = () if entry.is_symlink() else entry.rglob("*")
-            size = sum(file.lstat().st_size for file in (entry, *below) if file.is_file())
+            files = itertools.chain((entry,), () if entry.is_symlink() else entry.rglob("*"))
+            size = sum(file.lstat().st_size for file, _ in zip(files, left, strict=False) if file.is_file())
         if size >= _LEAST_HIDDEN if entry.parent != home else entry.name not in OWN_FILES:
             what = f"a model wrote {entry.relative_to(home)} ({size / 1e6:.1f} MB) to its home or working folder"
             return warning("home", f"{what}; another server begins without it, and may not write there", _NOT_AT_HOME)

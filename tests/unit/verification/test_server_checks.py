@@ -390,6 +390,18 @@ def test_what_models_write_to_their_home_is_a_warning(tmp_path, tmp_path_factory
     assert check_home(SimpleNamespace(children=lambda: ())) is None
 
 
+def test_of_what_models_write_to_their_home_not_more_than_a_limit_is_listed(tmp_path, monkeypatch):
+    """Which can be millions of files."""
+    server = SimpleNamespace(children=lambda: (STUB,), variables=lambda pid: {VARIABLE: str(tmp_path)})
+    monkeypatch.setattr(checks, "_MOST_FILES", 5)
+    for number in range(10):
+        (tmp_path / ".cache/a" / str(number)).mkdir(parents=True)
+    (tmp_path / ".cache/b").write_bytes(bytes(5_000_000))
+    assert check_home(server) is None
+    (tmp_path / "cache.db").touch()
+    assert check_home(server).evidence.startswith("a model wrote cache.db (0.0 MB) to its home")
+
+
 def replace_folder(folder):
     folder.with_name("new").mkdir()
     folder.rename(folder.with_name("old"))
