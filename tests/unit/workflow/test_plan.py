@@ -196,7 +196,7 @@ def test_a_plan_names_the_environment_of_another_model_by_its_path(ready):
     (ready.repository / "post").symlink_to(ready.folder)
     text = (ready.folder / "config.pbtxt").read_text().replace("DIRECTORY/", "DIRECTORY/../post/")
     (ready.folder / "config.pbtxt").write_text(text)
-    assert planned(ready)[0] == ("place an environment as python3.10", f"it has {ready.folder}/../post/python3.10")
+    assert planned(ready)[0] == ("place an environment as python3.10", f"it has {ready.repository}/post/python3.10")
 
 
 BACKEND, STUB, ON_3_12 = {"layout": "backend"}, {"stub": "always"}, "it is for Python 3.12 on x86_64"
