@@ -145,6 +145,27 @@ void FlushStreams(const char* when) {
   }
 }
 
+// Closes or flushes (`how`) a file that the model has open for writing, if it is of one of Python's own
+// types, or of another one.
+void WriteOpenFile(py::handle file, bool of_python, const char* how) {
+  const py::module_ sys = py::module_::import("sys");
+  if (file.is(sys.attr("stdout")) || file.is(sys.attr("stderr"))) return;
+  const std::string module = py::str(py::type::handle_of(file).attr("__module__"));
+  if ((module == "_io") != of_python || py::bool_(file.attr("closed"))) return;
+  if (py::bool_(file.attr("writable")())) file.attr(how)();
+}
+
+void WriteOpenFiles(bool of_python, const char* how, const char* when) {
+  Attempt(when, [&] {
+    const py::object type = py::module_::import("_io").attr("_IOBase");
+    const py::list objects = py::module_::import("gc").attr("get_objects")();
+    for (const py::handle object : objects) {
+      if (!PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()))) continue;
+      Attempt(when, [&] { WriteOpenFile(object, of_python, how); });
+    }
+  });
+}
+
 // At its end, Python joins the threads of pools, which may wait for ever.
 void LeaveThreadPoolsRunning() {
   if (const py::object pools = module::FindModule("concurrent.futures.thread")) {
@@ -220,6 +241,7 @@ void PrintTracebacksOn(int signal) {
 
 pid_t ForkInterpreter() {
   FlushStreams("a fork of the stub");
+  WriteOpenFiles(true, "flush", "a fork of the stub");
   FlushOutput();
   BeforePythonForks();
   const pid_t pid = forks::ForkSuccessor();
@@ -231,6 +253,10 @@ void ShutDownInterpreter() {
   LimitShutdown();
   FlushStreams("end of the stub");
   RunExitFunctions();
+  // With `_exit`, what files have in their buffers is lost. A gzip.GzipFile is between two of Python's own.
+  WriteOpenFiles(true, "flush", "end of the stub");
+  WriteOpenFiles(false, "close", "end of the stub");
+  WriteOpenFiles(true, "flush", "end of the stub");
 }
 
 void ExitIfForked() {

@@ -87,6 +87,42 @@ CASE(stub_does_not_wait_for_threads_that_the_model_left) {
   }
 }
 
+CASE(stub_writes_what_a_model_has_in_the_buffers_of_files) {
+  RunningStub running(R"(
+import io, sys
+
+FILE = open(__file__ + ".written", "w")
+
+class Packed(io.RawIOBase):
+    def writable(self):
+        return True
+    def write(self, content):
+        return FILE.write(bytes(content).decode())
+    def close(self):
+        if not self.closed:
+            FILE.write("end")
+        super().close()
+
+PACKED, CLOSED, READ = io.TextIOWrapper(io.BufferedWriter(Packed())), open(__file__), open(__file__)
+CLOSED.close()
+sys.stdout = Packed()
+sys.stdout.write = lambda text: None
+
+class TritonPythonModel:
+    def finalize(self):
+        FILE.write("begun, ")
+        PACKED.write("packed, ")
+)");
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
+  std::string written;
+  std::getline(std::ifstream(running.model + ".written"), written);
+  CHECK_EQ(written, "begun, packed, end");
+  CHECK(!Has(running.stub.Output(), "Error"));
+}
+
 // A pool that nothing refers to any more ends by itself.
 CASE(stub_ends_a_pool_of_processes_before_multiprocessing_waits_for_them) {
   RunningStub running(R"(
