@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from envpack.requirements.format import find_requirements, read_requirements
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import allows_minor
+from envpack.settings.pythons import SUPPORTED
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
 
@@ -59,10 +63,15 @@ def requirements_in(folder: Path, python: str) -> Files:
     file = find_requirements(folder)
     if file is None:
         return {}
-    found = read_requirements(file, python=lambda _: python)
+
+    def any_python(found: Requirements) -> str:  # a lock of several is read for one of them
+        several = (f"3.{sys.version_info.minor}", *SUPPORTED)
+        return python or next((minor for minor in several if allows_minor(found.pythons, minor)), "")
+
+    found = read_requirements(file, python=any_python)
     if file.name == "conda.yaml" and not found.conda and (folder / "python_env.yaml").is_file():
         file = folder / "python_env.yaml"  # MLflow writes both, and this one needs no channel
-        found = read_requirements(file, python=lambda _: python)
+        found = read_requirements(file, python=any_python)
     folder, files = whole_path(folder), sorted({*map(whole_path, (file, *found.files))})
     if outside := [one for one in files if not one.is_relative_to(folder)]:
         what = f"it includes {outside[0]}, which lies outside of its folder, and the model gets a copy of that alone"

@@ -180,3 +180,21 @@ def test_a_module_of_the_project_above_is_no_package_of_that_name(tmp_path, plac
     assert refused.value.hint == f"copy the file there, and name that copy: {copy}"
     copy.write_bytes((project / place).read_bytes())
     assert inspect_artifact(str(copy)).files == {"model.joblib": copy, "xgboost.py": project / "xgboost.py"}
+
+
+@every_row(("pythons", "allowed"), [(">=3.12", True), (">=3.6", True), (">=3.99", False)])
+def test_a_lock_of_several_pythons_is_copied_whole(tmp_path, pythons, allowed):
+    package = '[[package]]\nname = "p"\nversion = "1"\nsource = { virtual = "." }\n'
+    files = {
+        "pyproject.toml": f'[project]\nname = "p"\nversion = "1"\nrequires-python = "{pythons}"\n',
+        "uv.lock": f'version = 1\nrequires-python = "{pythons}"\n{package}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "model.pkl").write_bytes(pickled(Estimator(), 4))
+    if allowed:
+        copied = inspect_artifact(str(tmp_path / "model.pkl")).requirements
+        assert copied == {name: tmp_path / name for name in files}
+    else:
+        with pytest.raises(InputError, match="the lock is for several versions of Python"):
+            inspect_artifact(str(tmp_path / "model.pkl"))
