@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from envpack.repository.adoption.artifact import IN_A_PACKAGE, Artifact, bad_artifact
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.processes import bare_environment, run
-from envpack.support.text import one_line, printable_line
+from envpack.support.text import enumerated, one_line, printable_line
 
 # Steps of `code/ask.py`.
 _DECLARE, _ANSWER = "declare its tensors", "answer its example"
@@ -85,18 +87,20 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
     try:
         return answers_of(artifact, found, done.stderr)
     except InputError as error:
-        error.hint = _other_version(artifact, python.parents[1]) or error.hint
+        error.hint = _unmet(artifact, python.parents[1]) or error.hint
         raise
 
 
-def _other_version(artifact: Artifact, prefix: Path) -> str:
-    """What to do if another scikit-learn than that of the environment wrote the file."""
-    wrote = artifact.details.get("version")
-    found = next(prefix.glob("lib/python3*/site-packages/scikit_learn-*.dist-info"), Path())
-    has = found.stem.partition("-")[2]
-    if not wrote or has in ("", wrote):
-        return ""
-    return f"require scikit-learn=={wrote}, which wrote it, in place of {has}; or write it again with that"
+def _unmet(artifact: Artifact, prefix: Path) -> str:
+    """What to do if the environment has other versions than those that the file was written with."""
+    unmet = []
+    for needed in map(Requirement, artifact.details.get("needs", ())):
+        name = needed.name.replace("-", "_")
+        found = next(prefix.glob(f"lib/python3*/site-packages/{name}-*.dist-info"), Path())
+        version = found.stem.partition("-")[2]
+        if version and not needed.specifier.contains(version):
+            unmet.append(f"{needed} in place of {version}")
+    return f"require {enumerated(unmet)}, as the file was written with; or write it again" if unmet else ""
 
 
 def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answers:

@@ -85,7 +85,7 @@ def read_estimator(file: Path, python: str) -> Artifact:
         source=file,
         files={**modules, "model.joblib": file},
         requirements=requirements or python_env(python, list(dict.fromkeys(lines))),
-        details={"version": version},
+        details={"needs": lines[:2]},
         notes=(note,) if packages and not requirements else (),
     )
 

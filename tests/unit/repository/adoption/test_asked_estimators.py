@@ -65,19 +65,27 @@ def test_the_fix_is_for_the_step_that_failed(answers, body, reason, fix):
 
 
 @every_row(
-    ("version", "fix"),
+    ("needs", "fix"),
     [
-        ("1.8.0", "require scikit-learn==1.8.0, which wrote it, in place of 1.7.2; or write it again with that"),
-        ("1.7.2", "log the model with MLflow, with a signature"),
-        ("", "log the model with MLflow, with a signature"),
+        (
+            ["scikit-learn==1.8.0", "numpy"],
+            "require scikit-learn==1.8.0 in place of 1.3.0, as the file was written with; or",
+        ),
+        (
+            ["scikit-learn==1.2.2", "numpy<2"],
+            "require scikit-learn==1.2.2 in place of 1.3.0 and numpy<2 in place of 2.0.2, as the file was",
+        ),
+        (["scikit-learn==1.3.0", "numpy"], "log the model with MLflow, with a signature"),
+        ([], "log the model with MLflow, with a signature"),
     ],
 )
-def test_a_model_that_another_version_wrote_fails_because_of_that(answers, tmp_path, version, fix):
+def test_a_model_that_other_versions_wrote_fails_because_of_these(answers, tmp_path, needs, fix):
     packages, python = tmp_path / "lib/python3.10/site-packages", tmp_path / "bin/python"
-    (packages / "scikit_learn-1.7.2.dist-info").mkdir(parents=True, exist_ok=True)
+    for name in ("scikit_learn-1.3.0", "numpy-2.0.2"):
+        (packages / f"{name}.dist-info").mkdir(parents=True, exist_ok=True)
     python.parent.mkdir(exist_ok=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     with pytest.raises(InputError) as refused:
-        answers("def predict(self, rows): return self.multi_class", python, version=version)
-    assert refused.value.hint == fix
+        answers("def predict(self, rows): return self.multi_class", python, needs=needs)
+    assert refused.value.hint.startswith(fix)
