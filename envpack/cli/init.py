@@ -103,7 +103,8 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
     made = adopt(artifact, folder, native=native, said=said, progress=console)
     console.warned(*made.warnings)
     repository = str(made.folder.parent)
-    console.next_step("envpack", *(["verify"] if native else ["build"]), "--repository", repository, made.folder.name)
+    command = "verify" if native else "build"
+    console.next_step("envpack", command, "--repository", repository, *said.words(command), made.folder.name)
     console.result(
         {
             "from": made.title,

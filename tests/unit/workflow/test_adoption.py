@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from envpack.cli.main import run
 from envpack.repository.model import open_model
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
@@ -60,6 +61,13 @@ def test_the_model_is_built_as_the_repository_and_the_caller_say(folder):
     assert project.of(model.folder.name).format == "tar", "its own settings count for the unfinished folder"
     assert project.repository == folder.models
     assert not model.folder.exists()
+
+
+def test_the_next_command_builds_with_the_options_that_it_was_made_with(folder, capsys):
+    twice = str(folder.models / "twice")
+    assert run(["init", "--from", "app:double", "--allow-source", "docopt", "--python", "3.10", twice]) == 0
+    proposed = f"next: envpack build --repository {folder.models} --python 3.10 --allow-source docopt twice"
+    assert proposed in capsys.readouterr().err.splitlines()
 
 
 def test_a_folder_that_has_something_is_left_alone(folder):
