@@ -226,8 +226,11 @@ def no_models(repository: Path, how: str = "add --repository") -> InputError:
     if inside := _inside_model(repository):
         return inside
     below = " or ".join(map(path_in_shell, itertools.islice(_repositories_below(repository), _MOST_NAMES)))
-    example = "`envpack init FOLDER` creates a working example"
-    fix = f"models are in a folder below: {how} {below}" if below else example
+    fix = "`envpack init FOLDER` creates a working example"
+    if below:
+        fix = f"models are in a folder below: {how} {below}"
+    elif any(repository.glob(f"*/{CONFIG_NAME}")):
+        fix = "models of other backends need no environment: `envpack verify` loads them"
     return InputError("repository-empty", "no Python model in this repository", fix, str(repository))
 
 

@@ -404,3 +404,14 @@ def test_a_value_that_the_stub_does_not_know_is_an_error(tmp_path, key, value, k
     assert (caught.value.kind, caught.value.where) == ("bad-config", str(folder / "config.pbtxt"))
     assert caught.value.message == f"the parameter {key} is {value!r}"
     assert caught.value.hint == f"write {known}, or remove the parameter"
+
+
+@every_row(
+    ("config", "fix"),
+    [('backend: "onnxruntime"', "models of other backends need no environment"), (None, "creates a working example")],
+)
+def test_a_repository_without_python_models_may_be_complete(tmp_path_factory, config, fix):
+    folder = make(tmp_path_factory.mktemp("models") / "core", config=config, code="")
+    with pytest.raises(InputError, match="no Python model in this repository") as refused:
+        named_models(folder.parent, ())
+    assert fix in refused.value.hint
