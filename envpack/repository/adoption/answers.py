@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from envpack.repository.adoption.artifact import IN_A_PACKAGE, Artifact, bad_artifact
+from envpack.requirements.import_names import NAMESPACES, package_of
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.processes import bare_environment, run
@@ -26,6 +28,9 @@ _EXPORT = "export it with tensors of numbers or text alone; a classifier of scik
 # What to do if the model lacks a module, if its tensors cannot be declared, and if it fails otherwise.
 _LACKS_MODULE = {"mlflow": "log the model again with code_paths=[…] or pip_requirements=[…]"}
 _OWN_MODULE = "put the module beside it, or the package into a requirements.txt there"
+_PART = re.compile(
+    r"ModuleNotFoundError: No module named '(?P<name>(?P<of>\w+)\.[\w.]+)'"
+)  # of a package that is there
 _UNDECLARED = {
     "sklearn": IN_A_PACKAGE,  # which has no `predict`, such as a transformer or a dict
     "onnx": _EXPORT,
@@ -122,6 +127,11 @@ def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> Input
         fix = _UNDECLARED.get(artifact.kind, fix)
     elif step == _ANSWER and artifact.kind == "sklearn":
         fix = _LOG  # only its author knows which inputs it accepts
+    elif (part := _PART.match(reason)) and part["of"] not in {
+        *NAMESPACES,
+        *(Path(name).stem for name in artifact.files),
+    }:
+        fix = f"require a version of {package_of(part['of'])} that has {part['name']}, such as the one that wrote it"
     elif reason.startswith(("ModuleNotFoundError", "ImportError")):
         fix = _LACKS_MODULE.get(artifact.kind, _OWN_MODULE)
     error = bad_artifact(what, fix, artifact.source)
