@@ -20,7 +20,7 @@ from envpack.settings.project import open_project
 from envpack.settings.releases import find_release
 from envpack.settings.table import Settings
 from envpack.stub.inspection import StubFacts, inspect_stub as read_facts
-from envpack.support.errors import Finding, InputError, UsageError, storage_errors
+from envpack.support.errors import Finding, InputError, StubError, UsageError, storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import Progress
@@ -188,7 +188,11 @@ def inspect_environment(
 def inspect_stub(stub: Path, environment: Path | None, triton: str) -> InspectedStub:
     """Inspect a stub, alone or with an execution environment and for a release."""
     release = find_release(triton) if triton else None
-    facts = read_facts(stub)
+    try:
+        facts = read_facts(stub)
+    except StubError as error:  # it may be anything
+        error.hint = "name a stub that `envpack stub` built, an environment or its archive, or a folder with models"
+        raise
     needs = read_stub_requirements(stub)
     facts_of_environment = read_environment_facts(whole_path(environment)) if environment else None
     host = image_host(release) if release else None

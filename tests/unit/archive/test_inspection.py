@@ -366,9 +366,11 @@ def test_a_hundred_thousand_members_are_read(tmp_path, little_memory):
 def test_what_is_no_archive_is_one_clear_line(tmp_path, capsys, content, status, kind):
     (tmp_path / "file").write_bytes(content)
     assert run(["inspect", str(tmp_path / "file")]) == status
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error:"))
+    error = capsys.readouterr().err
+    (line,) = (line for line in error.splitlines() if line.startswith("error:"))
     assert line.startswith(f"error: {tmp_path / 'file'}: ")
     assert line.endswith(f"({kind})")
+    assert ("an environment or its archive, or a folder with models" in error) == (kind == "not-a-stub")
 
 
 def test_an_archive_of_another_tool_does_not_tell_how_large_its_packages_are(tmp_path, capsys):
