@@ -132,7 +132,7 @@ def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> Input
         *(Path(name).stem for name in artifact.files),
     }:
         fix = f"require a version of {package_of(part['of'])} that has {part['name']}, such as the one that wrote it"
-    elif reason.startswith(("ModuleNotFoundError", "ImportError")):
+    elif reason.startswith(("ModuleNotFoundError", "ImportError", "AttributeError: Can't get attribute")):
         fix = _LACKS_MODULE.get(artifact.kind, _OWN_MODULE)
     error = bad_artifact(what, fix, artifact.source)
     error.details = details

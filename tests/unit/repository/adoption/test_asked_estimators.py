@@ -55,6 +55,11 @@ def test_a_model_that_takes_no_negative_number_answers(answers):
         ),
         ("def transform(self, rows): return rows", "it is a Model, which has no predict", "package:function"),
         ("raise ValueError('other version')", "be loaded", "write the file again with the versions that load it, or"),
+        (
+            "raise AttributeError(\"Can't get attribute 'Own' on <module 'utils' from the index>\")",
+            "be loaded",
+            "put the module beside it",
+        ),
         ("import nowhere", "be loaded", "put the module beside it, or the package into a requirements.txt there"),
         ("import json.nowhere", "be loaded", "require a version of json that has json.nowhere, such as the one that"),
     ],
