@@ -40,6 +40,7 @@ class DeployedModel:
     backend: str  # "" for an ensemble
     missing_version: str  # of an ensemble without a folder of one, which servers require and git does not keep
     environment: Path | None  # in the folder, or that of another model
+    model: Model  # as it was read
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def plan_deployment(
 
 def _deployed(model: Model, environment: Path | None) -> DeployedModel:
     missing = "" if model.backend else missing_version(model.folder, model.config)
-    return DeployedModel(model.folder.name, model.folder, model.backend, missing, environment)
+    return DeployedModel(model.folder.name, model.folder, model.backend, missing, environment, model)
 
 
 def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) -> dict[str, Backend]:

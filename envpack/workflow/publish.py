@@ -20,7 +20,6 @@ from envpack.deployment.plan import Deployment, docker_command, plan_deployment,
 from envpack.deployment.signing import Trust, read_signing_key
 from envpack.inspection.files import content_findings, outside_findings
 from envpack.inspection.state import known_state
-from envpack.repository.selection import open_models
 from envpack.settings.project import Project
 from envpack.store.location import folder_fault, obstore_for, parse_location, server_address, server_fault
 from envpack.store.objects import Objects
@@ -56,12 +55,11 @@ def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
     whose files are missing or stay behind.
     """
     plan = plan_deployment(project, names, **how)
-    models, _ = open_models(project.repository, [model.name for model in plan.models])
     cautions = []
-    for name in sorted(models):
-        state = known_state(project, models[name], plan.release)
-        cautions += [f"{name}: {state.reason}: {state.fix}"] if state.reason else []
-        findings = (*content_findings(models[name]), *outside_findings(models[name], has_links=False))
+    for deployed in plan.models:
+        state = known_state(project, deployed.model, plan.release)
+        cautions += [f"{deployed.name}: {state.reason}: {state.fix}"] if state.reason else []
+        findings = (*content_findings(deployed.model), *outside_findings(deployed.model, has_links=False))
         cautions += [f"{found.where}: {found.what}: {found.fix}" for found in findings]
     return replace(plan, cautions=(*plan.cautions, *cautions))
 
