@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.conda.choice import interpreter_for, interpreter_here, reason_to_fetch
@@ -73,15 +73,18 @@ class LockOptions:
         """The lock to which these requirements resolved first on this machine; resolve them if there is none."""
         if remembered := self.remembered(requirements, target):
             return remembered
+        options = self
         if LOCAL_CHANNEL in self.channels:
-            self.interpreter(target, progress)
+            found = self.interpreter(target, progress)
+            if self.python_preference == "managed" and not found.managed:  # none could be fetched, which takes long
+                options = replace(self, python_preference="only-system")
         file = lock_memory(requirements, target, self)
         with storage_errors(file), ingredients_in_use(self.cache):
             remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
             if remembered:
                 return remembered
             file.parent.mkdir(parents=True, exist_ok=True)
-            lock = lock_requirements(requirements, target, self, progress)
+            lock = lock_requirements(requirements, target, options, progress)
             write_lock(lock, file)
         return lock
 

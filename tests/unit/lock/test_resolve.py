@@ -39,7 +39,7 @@ class Tools:
         monkeypatch.setattr("envpack.lock.resolve.interpreter_for", self.interpreter_for)
         monkeypatch.setattr("envpack.lock.resolve.host_platform", lambda: "linux-64")
         monkeypatch.setattr("envpack.conda.channels.local_channel", self.local_channel)
-        self.folder, self.progress = tmp_path, Steps()
+        self.folder, self.progress, self.has_managed = tmp_path, Steps(), True
 
     def resolve_conda(self, specs, channels, target, **options):
         self.asked["conda"] = {"specs": list(specs), "channels": channels.urls, "target": target, **options}
@@ -60,13 +60,15 @@ class Tools:
 
     def interpreter_for(self, python, *, preference, progress, glibc="", allowed=""):
         self.asked["preference"] = preference
+        self.asked.setdefault("preferences", []).append(preference)
         self.asked["glibc"] = glibc
 
         @dataclasses.dataclass
         class Interpreter:
             executable: Path
+            managed: bool
 
-        return Interpreter(Path(f"/pythons/{python}"))
+        return Interpreter(Path(f"/pythons/{python}"), self.has_managed)
 
     def local_channel(self, interpreter, *, cache, progress):
         self.asked["channel"] = (interpreter.executable, cache)
@@ -101,6 +103,18 @@ def test_a_resolution_to_a_wheel_that_was_pruned_is_not_remembered(tools, tmp_pa
     wheel.unlink()
     assert options.resolve_once(requirements, TARGET, tools.progress) == lock
     assert options.remembered(requirements, TARGET) == lock
+
+
+def test_a_python_that_could_not_be_fetched_is_not_tried_twice(tools, monkeypatch):
+    """Each attempt takes half a minute without a network."""
+    monkeypatch.setattr("envpack.lock.resolve.reason_to_fetch", lambda *_: "there is none")
+    monkeypatch.setattr("envpack.lock.resolve.interpreter_here", lambda *_, **__: None)
+    monkeypatch.setattr("envpack.lock.resolve.fingerprint", lambda _: "its files")
+    options = tools.options(channels=("local",), python_preference="managed")
+    for tools.has_managed, second in ((True, "managed"), (False, "only-system")):
+        tools.asked["preferences"] = []
+        options.resolve_once(Requirements(pip=(f"for-{second}",)), TARGET, tools.progress)
+        assert tools.asked["preferences"] == ["managed", second]
 
 
 def test_the_first_resolution_is_remembered(tools):
