@@ -93,7 +93,8 @@ def check_written(models: Sequence[Model], before: Stamps) -> Check | None:
     """Only if a model has written files beside its code: a warning, because many servers have the repository read-only,
     as that of a container has it here
     """
-    written = sorted({path for path, *_ in stamps_of(models, "*") - before if not path.endswith(".py")})
+    named = {path for path, *_ in stamps_of(models)}  # by `unchanged`: a person edits them
+    written = sorted({path for path, *_ in stamps_of(models, "*") - before} - named)
     if not written:
         return None
     more = f", and {len(written) - 1} more" if len(written) > 1 else ""

@@ -287,6 +287,7 @@ def test_what_a_model_wrote_beside_its_code_is_a_warning(tmp_path):
         (folder / "1" / name).write_text("# edited, or compiled")
     assert check_written(models, before) is None
     (folder / "python3.10/lib/python3.10/site-packages/late").mkdir()
+    replace_file(folder / "config.pbtxt", "max_batch_size: 2")
     environment = check_written(models, before)
     assert environment.evidence.startswith(f"a model wrote {folder}/python3.10/lib/python3.10/site-packages, which")
     before = stamps_of(models, "*")
