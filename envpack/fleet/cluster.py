@@ -7,6 +7,7 @@ import logging
 import re
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -200,7 +201,7 @@ def _distributed(address: Address) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask logs what this package reports in a line of its own."""
+    """Dask logs what this package reports in a line of its own, and warns of versions that need not be the same."""
     # Dask gives some of its loggers a level of their own.
     loggers = [logging.getLogger(name) for name in ("asyncio", "distributed", "distributed.client", "tornado")]
     loggers += [logging.getLogger(f"tornado.{name}") for name in ("application", "general")]
@@ -208,7 +209,9 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Mismatched versions found")
+            yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

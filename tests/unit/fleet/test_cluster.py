@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 import threading
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,15 @@ def address(running):
 def verify_task(key, repository, *needs, **fields):
     work = functools.partial(verify_there, str(repository), ("m",), ServerSpec())
     return Task(key=key, names=(key,), work=work, needs=needs, makes_files=False, **fields)
+
+
+def test_workers_may_have_another_python(address, monkeypatch):
+    """Dask prints a table of what differs, and its own line of code."""
+    found = {"warning": "Mismatched versions found\n\n| python | 3.11 | 3.12 |", "error": ""}
+    monkeypatch.setattr("distributed.client.version_module.error_message", lambda *_: found)
+    with warnings.catch_warnings(record=True) as shown, cluster.connected(address, NoProgress()):
+        pass
+    assert not shown
 
 
 def test_each_task_runs_in_a_process_and_its_error_comes_back(address, tmp_path):
