@@ -28,9 +28,8 @@ _EXPORT = "export it with tensors of numbers or text alone; a classifier of scik
 # What to do if the model lacks a module, if its tensors cannot be declared, and if it fails otherwise.
 _LACKS_MODULE = {"mlflow": "log the model again with code_paths=[…] or pip_requirements=[…]"}
 _OWN_MODULE = "put the module beside it, or the package into a requirements.txt there"
-_PART = re.compile(
-    r"ModuleNotFoundError: No module named '(?P<name>(?P<of>\w+)\.[\w.]+)'"
-)  # of a package that is there
+# Of a package that is there.
+_PART = re.compile(r"ModuleNotFoundError: No module named '(?P<name>(?P<of>\w+)\.[\w.]+)'")
 _UNDECLARED = {
     "sklearn": IN_A_PACKAGE,  # which has no `predict`, such as a transformer or a dict
     "onnx": _EXPORT,
@@ -123,14 +122,12 @@ def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answ
 def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> InputError:
     what = f"the model cannot {printable_line(step)} in its own environment: {printable_line(one_line(reason))}"
     fix = _FAILED[artifact.kind]
+    own = {Path(name).stem for name in artifact.files}
     if step == _DECLARE:
         fix = _UNDECLARED.get(artifact.kind, fix)
     elif step == _ANSWER and artifact.kind == "sklearn":
         fix = _LOG  # only its author knows which inputs it accepts
-    elif (part := _PART.match(reason)) and part["of"] not in {
-        *NAMESPACES,
-        *(Path(name).stem for name in artifact.files),
-    }:
+    elif (part := _PART.match(reason)) and part["of"] not in {*NAMESPACES, *own}:
         fix = f"require a version of {package_of(part['of'])} that has {part['name']}, such as the one that wrote it"
     elif reason.startswith(("ModuleNotFoundError", "ImportError", "AttributeError: Can't get attribute")):
         fix = _LACKS_MODULE.get(artifact.kind, _OWN_MODULE)
