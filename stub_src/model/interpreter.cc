@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "base/files.h"
 #include "base/forks.h"
@@ -145,25 +146,27 @@ void FlushStreams(const char* when) {
   }
 }
 
-// Closes or flushes (`how`) a file that the model has open for writing, if it is of one of Python's own
-// types, or of another one.
-void WriteOpenFile(py::handle file, bool of_python, const char* how) {
-  const py::module_ sys = py::module_::import("sys");
-  if (file.is(sys.attr("stdout")) || file.is(sys.attr("stderr"))) return;
-  const std::string module = py::str(py::type::handle_of(file).attr("__module__"));
-  if ((module == "_io") != of_python || py::bool_(file.attr("closed"))) return;
-  if (py::bool_(file.attr("writable")())) file.attr(how)();
+std::vector<py::object> OpenFiles() {
+  const py::object type = py::module_::import("_io").attr("_IOBase");
+  std::vector<py::object> files;
+  for (const py::handle object : py::list(py::module_::import("gc").attr("get_objects")())) {
+    if (!PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()))) continue;
+    files.push_back(py::reinterpret_borrow<py::object>(object));
+  }
+  return files;
 }
 
-void WriteOpenFiles(bool of_python, const char* how, const char* when) {
-  Attempt(when, [&] {
-    const py::object type = py::module_::import("_io").attr("_IOBase");
-    const py::list objects = py::module_::import("gc").attr("get_objects")();
-    for (const py::handle object : objects) {
-      if (!PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()))) continue;
-      Attempt(when, [&] { WriteOpenFile(object, of_python, how); });
-    }
-  });
+// Closes or flushes (`how`) the files that the model writes to: those of Python's own types, or others.
+void WriteFiles(const std::vector<py::object>& files, bool of_python, const char* how, const char* when) {
+  const py::module_ sys = py::module_::import("sys");
+  for (const py::object& file : files) {
+    Attempt(when, [&] {
+      if (file.is(sys.attr("stdout")) || file.is(sys.attr("stderr"))) return;
+      const std::string module = py::str(py::type::handle_of(file).attr("__module__"));
+      if ((module == "_io") != of_python || py::bool_(file.attr("closed"))) return;
+      if (py::bool_(file.attr("writable")())) file.attr(how)();
+    });
+  }
 }
 
 // At its end, Python joins the threads of pools, which may wait for ever.
@@ -241,7 +244,7 @@ void PrintTracebacksOn(int signal) {
 
 pid_t ForkInterpreter() {
   FlushStreams("a fork of the stub");
-  WriteOpenFiles(true, "flush", "a fork of the stub");
+  Attempt("a fork of the stub", [] { WriteFiles(OpenFiles(), true, "flush", "a fork of the stub"); });
   FlushOutput();
   BeforePythonForks();
   const pid_t pid = forks::ForkSuccessor();
@@ -250,13 +253,17 @@ pid_t ForkInterpreter() {
 }
 
 void ShutDownInterpreter() {
+  constexpr const char* kWhen = "end of the stub";
   LimitShutdown();
-  FlushStreams("end of the stub");
+  FlushStreams(kWhen);
   RunExitFunctions();
-  // With `_exit`, what files have in their buffers is lost. A gzip.GzipFile is between two of Python's own.
-  WriteOpenFiles(true, "flush", "end of the stub");
-  WriteOpenFiles(false, "close", "end of the stub");
-  WriteOpenFiles(true, "flush", "end of the stub");
+  Attempt(kWhen, [] {
+    // With `_exit`, what files have in their buffers is lost. A gzip.GzipFile is between two of Python's own.
+    const std::vector<py::object> files = OpenFiles();
+    WriteFiles(files, true, "flush", kWhen);
+    WriteFiles(files, false, "close", kWhen);
+    WriteFiles(files, true, "flush", kWhen);
+  });
 }
 
 void ExitIfForked() {
