@@ -244,7 +244,6 @@ void PrintTracebacksOn(int signal) {
 
 pid_t ForkInterpreter() {
   FlushStreams("a fork of the stub");
-  Attempt("a fork of the stub", [] { WriteFiles(OpenFiles(), true, "flush", "a fork of the stub"); });
   FlushOutput();
   BeforePythonForks();
   const pid_t pid = forks::ForkSuccessor();
