@@ -320,12 +320,15 @@ def _old_of(destination: Path) -> Path:
 
 def check_output(file: Path) -> None:
     """Refuse a file that the user named and `write_output` cannot write, before its content takes minutes to make."""
-    folder = Path(os.path.realpath(file)).parent
-    if not folder.is_dir():
-        raise InputError("output-missing", "this folder does not exist", "create it", str(folder))
-    if not os.access(folder, os.W_OK) and (file.is_file() or not file.exists()):
+    folder = os.path.dirname(os.path.realpath(file))  # noqa: PTH120 - none of these raises an error for what is closed
+    if not os.path.isdir(folder):  # noqa: PTH112
+        what = "this folder does not exist, or this user may not enter it"
+        raise InputError("output-missing", what, "create it, or name another one", folder)
+    if os.path.isdir(file):  # noqa: PTH112
+        raise InputError("output-missing", "this is a folder", "name a file in it", str(file))
+    if not os.access(folder, os.W_OK) and (os.path.isfile(file) or not os.path.exists(file)):  # noqa: PTH110, PTH113
         what, fix = "no file can be made in this folder", "change its permissions, or name another one"
-        raise InputError("output-missing", what, fix, str(folder))
+        raise InputError("output-missing", what, fix, folder)
 
 
 def write_output(file: Path, content: bytes) -> None:

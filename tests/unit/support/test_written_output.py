@@ -24,12 +24,13 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(tmp_pat
     (tmp_path / "closed").mkdir()
     (tmp_path / "link").symlink_to("none/page.html")
     os.mkfifo(tmp_path / "closed/pipe")
-    monkeypatch.setattr(replacement.os, "access", lambda folder, mode: (folder, mode) != (tmp_path / "closed", os.W_OK))
+    monkeypatch.setattr(replacement.os, "access", lambda *asked: asked != (str(tmp_path / "closed"), os.W_OK))
     for file in (tmp_path / "page.html", tmp_path / "closed/pipe", tmp_path.joinpath("/dev/null")):
         check_output(file)
     for file, folder, message in (
-        (tmp_path / "none/page.html", "none", "this folder does not exist"),
-        (tmp_path / "link", "none", "this folder does not exist"),
+        (tmp_path / "none/page.html", "none", "this folder does not exist, or this user may not enter it"),
+        (tmp_path / "link", "none", "this folder does not exist, or this user may not enter it"),
+        (tmp_path / "closed", "closed", "this is a folder"),
         (tmp_path / "closed/page.html", "closed", "no file can be made in this folder"),
     ):
         with pytest.raises(InputError) as raised:
