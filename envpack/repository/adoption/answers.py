@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 
 from envpack.repository.adoption.artifact import IN_A_PACKAGE, Artifact, bad_artifact
 from envpack.requirements.import_names import NAMESPACES, package_of
@@ -97,8 +98,10 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
 
 def _unmet(artifact: Artifact, prefix: Path) -> str:
     """What to do if the environment has other versions than those that the file was written with."""
-    unmet = []
-    for needed in map(Requirement, artifact.details.get("needs", ())):
+    unmet, needs = [], list[Requirement]()
+    with contextlib.suppress(InvalidRequirement):  # the file may name any text as a version
+        needs += map(Requirement, artifact.details.get("needs", ()))
+    for needed in needs:
         name = needed.name.replace("-", "_")
         found = next(prefix.glob(f"lib/python3*/site-packages/{name}-*.dist-info"), Path())
         version = found.stem.partition("-")[2]

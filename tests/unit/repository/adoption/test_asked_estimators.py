@@ -83,6 +83,7 @@ def test_the_fix_is_for_the_step_that_failed(answers, body, reason, fix):
             "require scikit-learn==1.2.2 in place of 1.3.0 and numpy<2 in place of 2.0.2, as the file was",
         ),
         (["scikit-learn==1.3.0", "numpy"], "log the model with MLflow, with a signature"),
+        (["scikit-learn==1.3_x", "numpy"], "log the model with MLflow, with a signature"),
         ([], "log the model with MLflow, with a signature"),
     ],
 )
