@@ -140,7 +140,7 @@ def module_findings(model: Model) -> dict[str, Finding]:
         what = f"it imports {name}, and gets the module of that name of its Python, or of a package, not {own}"
         found[name] = caution("module-hidden", place, what, f"give {own} another name, and import that")
     for folder in (model.folder, *version_folders(model.folder)):
-        if (file := folder / UTILITIES).is_file():
+        if os.path.isfile(file := folder / UTILITIES):  # noqa: PTH113 - a folder that this user may not enter has none
             what = "servers import this file in place of their own module, of which they need more than models do"
             found[file.stem] = caution("module-hidden", file, what, "move it to where only your tests find it")
     return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -98,10 +100,11 @@ def find_own_module(module: str, model_folder: Path) -> Path | None:
     """A module or package of the project in the folders around a model, where a server does not look for it."""
     for folder in model_folder.absolute().parents[:_LEVELS]:
         package = folder / module
-        if (file := folder / f"{module}.py").is_file():
-            return file
-        if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
-            return package
+        with contextlib.suppress(OSError):  # the name may be too long, and the folder closed to this user
+            if (file := folder / f"{module}.py").is_file():
+                return file
+            if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
+                return package
     return None
 
 
@@ -130,7 +133,7 @@ def _files(folders: Sequence[Path], one: _Import) -> Iterator[Path]:
         inner = [folder.joinpath(*parts, name) for name in one.names if name != "*"]
         for path in (*packages, *inner):
             for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
-                if file.is_file():
+                if os.path.isfile(file):  # noqa: PTH113 - what this user may not look at is none
                     yield file
 
 

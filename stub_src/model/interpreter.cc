@@ -185,7 +185,7 @@ void EndProcessPools(const char* when) {
   }
 }
 
-// Other atexit functions wait, too: multiprocessing's for the processes that the model has started.
+// Functions of atexit wait, too: multiprocessing's for the processes that the model has started.
 void LimitShutdown() {
   const auto end = [] {
     std::this_thread::sleep_for(kMostForShutdown);

@@ -1,12 +1,18 @@
 """Imports of a model's code."""
 
-from envpack.repository.imports import hidden_modules, imported_modules
+from envpack.repository.imports import find_own_module, hidden_modules, imported_modules
 from envpack.requirements.import_names import is_provided, package_of, requirement_of
 from tests.tables import every_row
 
 
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
-    for name, text in {
+    files = {
         "m/1/model.py": (
             "import os, __main__, numpy as np\nfrom PIL import Image\nfrom . import near\nimport helper, shared\n"
             "import triton_python_backend_utils as pb_utils\ntry:\n    import maybe\nexcept ImportError:\n    pass\n"
@@ -25,9 +31,8 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         "m/1/old.py": "print 'Python 2'\nimport never\n",
         "m/shared/__init__.py": "import below\n",
         "m/docs/conf.py": "import sphinx\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    }
+    write(tmp_path, files)
     model = tmp_path / "m/1/model.py"
     assert imported_modules(tmp_path / "m", "3.10") == {
         "numpy": f"{model}:1",
@@ -132,7 +137,7 @@ def test_a_client_of_triton_is_required_with_what_it_imports():
 
 
 def test_modules_beside_the_code_are_hidden_by_those_of_python_and_its_packages(tmp_path):
-    for name, text in {
+    files = {
         "m/1/model.py": "import queue, utils, common, helper\nfrom . import json\nimport parts.first\n",
         "m/1/queue.py": "import helper\n",
         "m/1/utils/__init__.py": "from .a import b\n",
@@ -147,9 +152,8 @@ def test_modules_beside_the_code_are_hidden_by_those_of_python_and_its_packages(
         "e/lib/python3.10/site-packages/utils.cpython-310-x86_64-linux-gnu.so": "",
         "e/lib/python3.10/site-packages/common/__init__.py": "",
         "e/lib/python3.10/site-packages/parts/readme.txt": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    }
+    write(tmp_path, files)
     model = tmp_path / "m"
     line = model / "1/model.py:1"
     of_python = {"queue": (model / "1/queue.py", line)}
@@ -161,3 +165,11 @@ def test_modules_beside_the_code_are_hidden_by_those_of_python_and_its_packages(
 def test_pkg_resources_is_required_from_a_setuptools_that_has_it():
     assert requirement_of("pkg_resources") == "setuptools<81"
     assert requirement_of("distutils") == "setuptools"
+
+
+def test_a_name_that_is_too_long_for_a_file_is_no_module_of_the_model(tmp_path):
+    name = "x" * 300
+    write(tmp_path, {"m/1/model.py": f"import {name}\n"})
+    assert imported_modules(tmp_path / "m", "3.10") == {name: f"{tmp_path}/m/1/model.py:1"}
+    assert hidden_modules(tmp_path / "m", "model.py", None) == {}
+    assert find_own_module(name, tmp_path / "m") is None
