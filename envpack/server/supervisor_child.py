@@ -79,9 +79,12 @@ class Supervisor:
             drain(self._wake)
             self._reap()
             seconds = self._made.look(0 if self._ended else self._server)
+            is_orphan = os.getppid() != self._parent
+            if is_orphan:  # its last orders may have come since, and one of them may be to go on
+                ready |= {descriptor for descriptor, _ in poll.poll(0)}
             if self._orders in ready:
                 self._follow(os.read(self._orders, 64), poll)  # no limit: poll() found something to read
-            if not self._detached and os.getppid() != self._parent:
+            if is_orphan and not self._detached:
                 self._abandoned = True  # never False again: a signal may come between a reading of it and a writing
             self._finished |= self._detached and self._ended
 
