@@ -257,6 +257,10 @@ REMOVED = {
     "build --memory": "use envpack kubernetes build, which has it",
     "verify --backend-config": "use --set server_arg=--backend-config=BACKEND,NAME=VALUE",
     **{f"verify {option}": _JOB for option in ("--claim", "--envpack-image", "--envpack-wheel")},
+    **{
+        f"verify {option}": "use --timeout SECONDS, which limits both"
+        for option in ("--load-timeout", "--infer-timeout")
+    },
     "test --triton": "leave it out: tests run on a real server whenever one can be started, and --local runs none",
     "layout --image": _DOCKERFILE,
     "layout --from": f"{_DOCKERFILE}; --build-arg BASE=IMAGE names another base image",
