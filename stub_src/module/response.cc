@@ -121,6 +121,7 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
   try {
     const py::gil_scoped_release unlocked;
     if (flags == abi::kResponseFinal) AwaitOtherUses(1);
+    const std::lock_guard one_at_a_time(sending_);
     wire_->Send(origin_, value, flags);
   } catch (const abi::RegionFull& error) {
     // The server has not seen the response, so the model may send a smaller one, such as an error.

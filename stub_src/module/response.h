@@ -141,6 +141,7 @@ class ResponseSender {
   const std::set<std::string> requested_outputs_;
   std::string loss_;             // with the GIL
   bool is_rescheduled_ = false;  // with the GIL
+  std::mutex sending_;           // a server mixes up the bytes of two responses that it gets at once
   std::mutex mutex_;             // guards the members below; never held during a wait
   abi::Origin origin_;
   State state_;

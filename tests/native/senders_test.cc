@@ -50,11 +50,12 @@ class TritonPythonModel:
             elif request.request_id() == "drop":
                 self.kept = None
                 sender.send(flags=1)
-            elif request.request_id() in ("thread", "raise beside a thread"):
+            elif request.request_id() in ("thread", "two threads", "raise beside a thread"):
                 one = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, dtype=np.float32))])
-                threading.Thread(target=sender.send, args=(one,)).start()
+                for _ in range(2 if request.request_id() == "two threads" else 1):
+                    threading.Thread(target=sender.send, args=(one,)).start()
                 open(os.path.join(pb_utils.get_model_dir(), "go_on")).close()
-                if request.request_id() != "thread":
+                if request.request_id() == "raise beside a thread":
                     raise ValueError("in the middle")
                 sender.send(flags=1)
             elif request.request_id() == "raise":
@@ -189,6 +190,16 @@ CASE(stub_ends_a_request_when_the_server_has_finished_what_a_thread_sends) {
   streaming.peer.from_stub_requests.PutBack(sent);
   CHECK_EQ(streaming.peer.TakeSent().flags, 0u);
   CHECK_EQ(streaming.peer.TakeSent().flags, 1u);
+  CHECK(!streaming.peer.TakeExecute().error);
+}
+
+CASE(stub_sends_a_response_when_the_server_has_finished_the_one_before) {
+  Streaming streaming;
+  streaming.Send({"two threads"});
+  const std::int64_t sent = streaming.GoOnWhileSending();
+  CHECK(!streaming.peer.from_stub_requests.TryPop(100));  // a server mixes up the bytes of two at once
+  streaming.peer.from_stub_requests.PutBack(sent);
+  for (const std::uint32_t flags : {0u, 0u, 1u}) CHECK_EQ(streaming.peer.TakeSent().flags, flags);
   CHECK(!streaming.peer.TakeExecute().error);
 }
 

@@ -80,6 +80,21 @@ def test_a_decoupled_model_sees_that_its_stream_is_cancelled(served, stub, tmp_p
     assert seen(served, "stream") == [False, True]
 
 
+def test_responses_that_threads_send_at_once_arrive_whole(stub):
+    code = (
+        "import threading\n"
+        "sender = request.get_response_sender()\n"
+        "def send(): sender.send(reply('x' * 99))\n"
+        "threads = [threading.Thread(target=send) for _ in range(40)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "sender.send(flags=1)"
+    )
+    answers = list(stub.ModelStreamInfer(iter([request("stream", code)]), timeout=20))
+    contents = [answer.infer_response.raw_output_contents[0][4:] for answer in answers]
+    assert contents == [b'"' + 99 * b"x" + b'"'] * 40
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_an_error_keeps_its_code(stub, code):
     code_to_run = f"return [pb_utils.InferenceResponse(error=pb_utils.TritonError('no', pb_utils.TritonError.{code}))]"
