@@ -103,7 +103,6 @@ void Execution::FailLost() const {
   }
   if (lost.empty() && kept.empty()) return;
   const std::string text = LossAtReturn(name_, wire_.Decoupled());
-  if (!lost.empty() && lost.size() == requests_.size()) throw module::ModelException(text);
   for (module::ResponseSender* sender : lost) sender->FailWhenLost(channel::RequestFailure(name_, text));
   for (module::ResponseSender* sender : kept)
     sender->FailWhenLost(channel::RequestFailure(name_, LaterLoss(name_)));

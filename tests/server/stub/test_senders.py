@@ -41,6 +41,9 @@ class TestDefaultMode:
             f"Python model 'script_0' {NOBODY_ANSWERS} Return a list with one InferenceResponse for each request."
         )
 
+    def test_a_response_is_the_answer_although_no_final_flag_follows(self, served):
+        assert served.run_code(SENDER + "sender.send(reply('only'))\ndel sender\nreturn None") == "only"
+
     def test_a_request_that_a_thread_drops_after_execute_has_returned_fails(self, served):
         message = served.refusal(LATER.format(answer="globals().clear()")).message
         assert message == f"{PREFIX}Python model 'script_0' {DROPPED_LATER}"
