@@ -253,7 +253,7 @@ def _read_project(folder: Path, name: str, extras: str, line: PipLine) -> Projec
         )
     if not extras.strip("[] "):
         return Project(folder)
-    name = name or _project_name(folder)
+    name = name or said_by(folder, "name")
     if not name:
         raise line.location.error(
             f"{line.quoted}: extras need the name of this project, which is unknown until it is built",
@@ -262,9 +262,10 @@ def _read_project(folder: Path, name: str, extras: str, line: PipLine) -> Projec
     return Project(folder, _parse(f"{name}{extras}", line))
 
 
-def _project_name(folder: Path) -> str:
+def said_by(project: Path, key: str) -> str:
+    """What a project in a folder says under a key of ``[project]``, ``""`` if nothing can be read."""
     try:
-        content = parse_toml(read_text(folder / "pyproject.toml"))
-        return str(content["project"]["name"])
+        content = parse_toml(read_text(project / "pyproject.toml"))
+        return str(content["project"][key])
     except (OSError, ValueError, LookupError, TypeError):
         return ""

@@ -17,8 +17,15 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.location import is_url, local_path, read_text
 from envpack.requirements.model import Requirements
-from envpack.requirements.pip_requirement import PipLine, Project, check_length, read_editable, read_requirement
-from envpack.requirements.target import single_minor
+from envpack.requirements.pip_requirement import (
+    PipLine,
+    Project,
+    check_length,
+    read_editable,
+    read_requirement,
+    said_by,
+)
+from envpack.requirements.target import common_range, single_minor
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.redaction import ENCODING_HINT, is_readable
@@ -103,6 +110,10 @@ class PipReader:
         self, path: Path, python_range: str = "", python_at: Location | None = None, **others: Any
     ) -> Requirements:
         """What was read of a file and those that it includes, with other fields of `Requirements` as given."""
+        of_projects = {folder: said for folder in self.projects if (said := said_by(folder, "requires-python"))}
+        with contextlib.suppress(ValueError):  # the resolver names a project that excludes the others
+            python_range = common_range([python_range, *of_projects.values()])
+            python_at = python_at or next((Location(folder / "pyproject.toml") for folder in of_projects), None)
         return Requirements(
             python=single_minor(python_range) if python_range else "",
             python_range=python_range,

@@ -150,6 +150,15 @@ def test_the_folder_of_the_file_itself_can_be_the_project(write, project):
     assert read_requirements(write("lib/requirements.txt", "-e .\n")).projects == (project,)
 
 
+def test_the_python_of_a_project_is_that_of_the_file(write):
+    mine = write("lib/pyproject.toml", '[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    write("other/pyproject.toml", '[project]\nname = "b"\nversion = "1"\nrequires-python = "<3.12"\n')
+    found = read_requirements(write("requirements.txt", "-e ./lib\n./other\n"))
+    assert (found.python, found.python_range, found.places["python"]) == ("3.11", ">=3.11,<3.12", str(mine))
+    found = read_requirements(write("environment.yml", "dependencies: [python=3.10, {pip: [-e ./lib]}]"))
+    assert (found.python, found.python_range) == ("3.10", "==3.10.*")  # the resolver refuses the project
+
+
 def test_extras_of_a_project_become_a_requirement_for_its_name(write, project):
     found = read_requirements(write("requirements.txt", "-e ./lib[fast,dev]\n"))
     assert (found.projects, found.pip) == ((project,), ("My.Lib[dev,fast]",))
