@@ -254,16 +254,17 @@ def read_pip_file(source: Source) -> Requirements:
     reader = PipReader()
     reader.read_file(source.path)
     if any(" --hash=" not in line for line in reader.pip):
-        reader.warnings += _of_uv_alone(source)
+        reader.warnings += _of_uv_alone(source, " ".join(reader.options))
     return reader.requirements(source.path)
 
 
-def _of_uv_alone(source: Source) -> Iterator[str]:
-    """Warnings about indexes in settings beside a file, which uv reads for it, and pip does not."""
+def _of_uv_alone(source: Source, read: str) -> Iterator[str]:
+    """Warnings about indexes that settings beside a file name, not the file: uv reads them for it, and pip does not."""
     for name in ("uv.toml", "pyproject.toml"):
         file = source.path.with_name(name)
         with contextlib.suppress(InputError):  # which uv reports
-            if file.is_file() and _names_index(_settings_of_uv(file)):
+            addresses = _indexes(_settings_of_uv(file)) if file.is_file() else ()
+            if any(not is_public(address) and address.rstrip("/") not in read for address in addresses):
                 what = f"{file}: its indexes are not read with {source.path.name}, as by pip"
                 yield f"{what}; for packages from there write --extra-index-url URL into {source.path.name}"
 
@@ -274,9 +275,11 @@ def _settings_of_uv(file: Path) -> Table:
     return content if file.name == "uv.toml" else content.table("tool").table("uv")
 
 
-def _names_index(uv: Table) -> bool:
-    general = (index for index in uv.tables("index") if index.text("explicit", "") != "true")
-    return any(general) or "index-url" in uv or "extra-index-url" in uv
+def _indexes(uv: Table) -> list[str]:
+    """The addresses of indexes that any package may come from."""
+    general = [index.text("url") for index in uv.tables("index") if index.text("explicit", "") != "true"]
+    others = [text for text, _ in uv.texts("extra-index-url")]
+    return [*general, *others, uv.text("index-url", "")]
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

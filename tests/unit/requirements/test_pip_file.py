@@ -422,6 +422,8 @@ def test_an_address_with_an_account_is_read(write, address):
         ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://own.example"\n', True),
         ("pyproject.toml", '[tool.uv]\nindex-url = "https://own.example"\n', True),
         ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://own.example"\nexplicit = true\n', False),
+        ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://named.example/simple/"\n', False),
+        ("pyproject.toml", '[tool.uv]\nindex-url = "https://pypi.org/simple"\n', False),
         ("pyproject.toml", "[tool.uv]\nmanaged = true\n", False),
         ("pyproject.toml", "tool = 3\n", False),
         ("pyproject.toml", "[tool]\nuv = 3\n", False),
@@ -431,7 +433,8 @@ def test_an_address_with_an_account_is_read(write, address):
 )
 def test_indexes_that_only_uv_would_read_are_named(write, name, text, is_named):
     other = write(name, text)
-    warnings = read_requirements(write("requirements.txt", "six\n")).warnings
+    file = write("requirements.txt", "--extra-index-url https://named.example/simple\nsix\n")
+    warnings = read_requirements(file).warnings
     assert [warning.startswith(f"{other}: its indexes are not read with requirements.txt") for warning in warnings] == (
         [True] if is_named else []
     )
