@@ -122,6 +122,9 @@ class PipLine:
         hint = f"the path is relative to the folder of {self.location.path.name}"
         if written.startswith("/") or is_url(written):
             hint = f"the path is of another machine: name a copy beside {self.location.path.name}, or a release"
+        if re.match(r"[^\s/]+\s", written):  # a row of a table, or a line of another kind of file
+            hint = _hint(written, self.location.path)
+            return self.location.error(f"{self.quoted} is neither a requirement nor a file", hint=hint)
         return self.location.error(f"{self.quoted}: no such file or folder", hint=hint)
 
 

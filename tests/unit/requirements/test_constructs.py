@@ -46,7 +46,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
         ("environment.yml", "dependencies: [a\n", "correct the file, or write it again"),
         (
             "requirements.txt",
-            "# Name\na   1.0   py310_0   conda-forge\n",
+            "# Name\na   1.0   py310_0   https://mirror.example/pkgs/main\n",
             "conda env export > environment.yml",
         ),
         (

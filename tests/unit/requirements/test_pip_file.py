@@ -297,6 +297,7 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
         ("--pre numpy", "one word too many"),
         ("-e 'unclosed", "'-e'"),
         ("not a name", "is not a requirement"),
+        ("FROM nvidia/cuda:12.1.0-base", "is neither a requirement nor a file"),
         ("conda-forge::numpy=1.26", "names a conda channel"),
         ("numpy; python_version <", "is not a requirement"),
         ("numpy<", "is not a requirement"),
