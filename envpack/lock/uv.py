@@ -19,7 +19,7 @@ from envpack.support.text import line_in_parentheses, normalise_name, one_line
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _VERSIONS = r"(?:[<>=!~]=?=?[^\s,]+(?:,[<>=!~]=?=?[^\s,]+)*)?"
 _REQUIRED = re.compile(rf"you require ({_NAME})")
-_NO_WHEEL = re.compile(rf"({_NAME}){_VERSIONS}(?: and [^\n]{{1,200}}?)? ha(?:s|ve) no (?:usable wheels|wheels with)")
+_NO_WHEEL = re.compile(rf"({_NAME}){_VERSIONS}(?: and [^\n]{{1,200}}? have| ha(?:s|ve)) no (?:usable )?wheels\b")
 _WHEELS_REQUIRED = re.compile(rf"Wheels are required for `({_NAME})`")
 _DEPENDS = re.compile(rf"({_NAME}){_VERSIONS} depends on ({_NAME}){_VERSIONS}")
 _PLATFORMS = re.compile(r"Wheels are available for `[^`]+`[^\n]* on the following platforms?: ([^\n]+)")
@@ -175,6 +175,7 @@ def uv_error(
     if required and "No solution found" in output:
         required += [constraint for constraint in constraints if _is_named(constraint, output.lower())]
     missing = without_wheel(output) if len(required) == 1 else ""
+    at_address = " @ " in failing  # of a wheel; no index has a part in it
     index = _index(output)
     proxy = proxy_of(index)
     unresolvable = failing or "No solution found" in output
@@ -191,7 +192,9 @@ def uv_error(
         requirements=_conflict(described, requirements),
         name=requirement_name(failing or requirements[0]),
         missing=_missing(output, required[0], missing) if missing else "",
-        wheel_hint=wheel_hint(output, missing, sources) if missing else "",
+        wheel_hint=f"name a wheel for this Python, or write {missing}==VERSION for one of an index"
+        if at_address and missing == requirement_name(failing)
+        else wheel_hint(output, missing, sources),
         unresolvable_hint=unresolvable_hint(output, described, own),
         index=_server(output, index, failing),
         cause=_cause(output),
@@ -199,11 +202,12 @@ def uv_error(
         build_hint=_build_hint(unbuilt),
         through=through(proxy),
         network_hint=network_hint(output, "the index", proxy),
+        other_index="" if at_address else "; UV_DEFAULT_INDEX or PIP_INDEX_URL names another, unless the file does",
         reason=one_line(_reason(lines)),
         lines=lines,
     )
     if isinstance(error, EnvironmentBuildError) and not error.where:
-        error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else first
+        error.where = first if at_address or error.kind not in _OF_INDEX else _place_of_index(index, places)
     if error.kind in ("wheel-missing", "unresolvable") and (newest := os.environ.get("UV_EXCLUDE_NEWER")):
         error.hint += f"; or unset UV_EXCLUDE_NEWER={newest}, which hides what is newer"
     return error
@@ -241,7 +245,7 @@ _ERROR_PATTERNS = (
         pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding"
         r"|Failed to fetch:? `?https?://\S{1,2000}/`?\s",  # the page of a package, with any other status
         message="{index} does not answer{through}: {cause}",
-        hint="{network_hint}; UV_DEFAULT_INDEX or PIP_INDEX_URL names another, unless the file does",
+        hint="{network_hint}{other_index}",
     ),
     ErrorPattern(
         kind="index-invalid",
@@ -336,7 +340,7 @@ def _index(output: str) -> str:
 def _server(output: str, index: str, failing: str) -> str:
     """What to call the server that fails; while an index is read, no single requirement is the cause."""
     if "Failed to download" in output and failing:
-        return f"the server of {_without_hashes(failing)!r}{f' ({index})' if index else ''}"
+        return f"the server of {_without_hashes(failing)!r}{f' ({index})' if index and index not in failing else ''}"
     return f"the package index {index}" if index else "the package index"
 
 
@@ -362,15 +366,9 @@ def _build_hint(reason: str) -> str:
 
 def _place_of_index(index: str, places: Mapping[str, str]) -> str:
     """File and line of the option that names an index."""
-    for option, place in places.items():
-        address = option.partition(" ")[2]
-        if (
-            option.startswith("--")
-            and index
-            and public_url(address).rstrip("/") == public_url(index).replace("***@", "")
-        ):
-            return place
-    return ""
+    wanted = public_url(index).replace("***@", "")
+    options = ((option.partition(" ")[2], place) for option, place in places.items() if option.startswith("--"))
+    return next((place for address, place in options if wanted and public_url(address).rstrip("/") == wanted), "")
 
 
 def _reason(lines: str) -> str:

@@ -144,6 +144,16 @@ def because(text):
         ),
         (
             because(
+                "only six==1.0 is available and six==1.0 has no wheels with a matching Python ABI tag (e.g., `cp310`),"
+                " we can conclude that all versions of six cannot be used.\n         And because you require six"
+            ),
+            ["a", "six @ https://files.example/six-1.0-cp37-cp37m-linux_x86_64.whl"],
+            "wheel-missing",
+            "linux_x86_64.whl': it has no wheel for this Python",
+            "name a wheel for this Python, or write six==VERSION for one of an index",
+        ),
+        (
+            because(
                 "the requested Python version (>=3.10) does not satisfy Python>=3.11,<4 and scikit-learn==1.9.1 depends"
                 " on Python>=3.11,<4, we can conclude that scikit-learn==1.9.1 cannot be used.\n"
                 "         And because you require scikit-learn==1.9.1"
@@ -192,6 +202,17 @@ def test_an_index_that_fails_is_named_by_the_line_of_its_option():
     }
     error = uv_error(CompletedProcess(2, "", stderr), ["b"], Path("/"), places=places)
     assert (error.kind, error.where) == ("index-forbidden", "r.txt:3")
+
+
+def test_no_index_is_blamed_for_the_address_of_a_wheel():
+    address = "https://files.example/six-1.0-py3-none-any.whl"
+    stderr = f"error: Failed to download `six @ {address}`\n  cause: error sending request for url ({address})\n"
+    error = uv_error(
+        CompletedProcess(1, "", stderr), [f"six @ {address}"], Path("/"), places={f"six @ {address}": "r:1"}
+    )
+    assert (error.kind, error.where) == ("index-unreachable", "r:1")
+    assert error.message.startswith(f"the server of 'six @ {address}' does not answer: ")
+    assert error.hint == "check the address and the network"
 
 
 @every_row(
