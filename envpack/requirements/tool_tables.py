@@ -20,13 +20,13 @@ from envpack.support.tables import Location, parse_toml, quote
 EXPORT_COMMAND = "uv export --no-emit-project --format pylock.toml --output-file pylock.toml"
 _PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
 _COMPILE_COMMAND = "uv pip compile pyproject.toml --output-file requirements.txt, and name that file"
+_LOCKED_BY_UV = (
+    *("override-dependencies", "exclude-dependencies", "dependency-metadata", "prerelease-package"),
+    *("no-sources", "no-sources-package", "conflicts", "workspace"),
+)
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
 _LOCKED_BY = (
-    (("uv", "override-dependencies"), "uv lock"),
-    (("uv", "exclude-dependencies"), "uv lock"),
-    (("uv", "dependency-metadata"), "uv lock"),
-    (("uv", "conflicts"), "uv lock"),
-    (("uv", "workspace"), "uv lock"),
+    *((("uv", key), "uv lock") for key in _LOCKED_BY_UV),
     (("poetry", "source"), "poetry lock"),
     (("pixi", "dependencies"), "pixi lock"),
     (("pixi", "pypi-dependencies"), "pixi lock"),
@@ -34,6 +34,7 @@ _LOCKED_BY = (
     (("pixi", "target"), "pixi lock"),
     (("pdm", "resolution"), _PDM_COMMAND),
     (("pdm", "overrides"), _PDM_COMMAND),
+    (("conda-lock", "dependencies"), "conda-lock --file pyproject.toml, and name its conda-lock.yml in envpack.toml"),
     (("rye", "sources"), "rye lock, and name its requirements.lock in envpack.toml"),
 )
 # Settings of uv with the same name as an option of its resolver, and their values.
@@ -44,8 +45,8 @@ _CHOICES = {
 }
 _OF_PACKAGES = {
     *("index", "index-url", "extra-index-url", "find-links", "no-index", "exclude-newer", "exclude-newer-package"),
-    *("constraint-dependencies", "override-dependencies", "exclude-dependencies", *_CHOICES),
-}
+    *("constraint-dependencies", *_LOCKED_BY_UV, *_CHOICES),
+} - {"workspace"}
 _CONDITIONS = {"marker", "extra", "group", "subdirectory"}  # of sources
 _DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
 _DATE_HINT = 'write it like "2024-01-31"'

@@ -156,9 +156,11 @@ class _Reader:
 
     def _refuse_dynamic(self, key: str) -> None:
         if key in self._texts(self._project, "dynamic", "project.dynamic"):
+            extras, groups = self.selection()
+            selected = "".join([*(f" --extra {name}" for name in extras), *(f" --group {name}" for name in groups)])
             raise self._error(
                 f"the project computes its {key} when it is built, so they cannot be read",
-                "uv pip compile pyproject.toml --output-file requirements.txt, and name that file",
+                f"uv pip compile pyproject.toml{selected} --output-file requirements.txt, and name that file",
                 "dynamic",
             )
 

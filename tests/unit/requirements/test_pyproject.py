@@ -233,6 +233,13 @@ def test_settings_of_uv_that_choose_versions_are_options(write, settings, option
         ),
         ("exclude-dependencies = ['six']", "[tool.uv] exclude-dependencies is not read", "uv lock"),
         ("dependency-metadata = [{name = 'six'}]", "[tool.uv] dependency-metadata is not read", "uv lock"),
+        ("prerelease-package = {six = 'allow'}", "[tool.uv] prerelease-package is not read", "uv lock"),
+        ("no-sources-package = ['six']", "[tool.uv] no-sources-package is not read", "uv lock"),
+        (
+            "[tool.conda-lock.dependencies]\nffmpeg = '*'",
+            "[tool.conda-lock] dependencies is not read",
+            "conda-lock --file pyproject.toml, and name its conda-lock.yml in envpack.toml",
+        ),
         ("index = [{url = 'https://x.org/a', format = 'flat'}]", "with format or exclude-newer is not read", "uv lock"),
         ("index = [{url = 5}]", "[[tool.uv.index]] must be a list of tables", "https://"),
         ("resolution = 'oldest'", "tool.uv.resolution is unknown: 'oldest'", "lowest-direct"),
@@ -250,6 +257,12 @@ def test_settings_of_uv_that_cannot_be_passed_on_are_refused(write, refused, set
     error = refused(write("pyproject.toml", f"{PROJECT}[tool.uv]\n{settings}\n"))
     assert message in error.message
     assert hint in error.hint
+
+
+def test_the_command_for_a_dynamic_project_has_its_extras_and_groups(write, refused):
+    groups = "[dependency-groups]\nserve = []\n[tool.envpack]\nextras = ['gpu']\ngroups = ['serve']\n"
+    error = refused(write("pyproject.toml", f'[project]\nname = "m"\ndynamic = ["optional-dependencies"]\n{groups}'), 3)
+    assert "pyproject.toml --extra gpu --group serve --output-file requirements.txt" in error.hint
 
 
 @every_row("value", ["5", "[5]", "{}"])
