@@ -12,6 +12,7 @@ from typing import Any
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from envpack.requirements.location import CREDENTIALS_HINT, file_name, is_http, is_url, local_path
 from envpack.requirements.locked_packages import parse_wheel_name
@@ -91,7 +92,7 @@ def _evaluated(text: str, environment: dict[str, str]) -> bool:
 _VCS = re.compile(r"(?:^|@\s*)(?:(?:git|hg|svn|bzr)(?:\+|://)|git@)", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")
 _EXTRAS = re.compile(r"(?P<place>.+?)(?P<extras>\[[^\]/]*\])$")
-_OF_CONDA = re.compile(r"(?P<name>[\w.-]+)=(?P<version>[\w.*!+]+)(?P<build>=[\w.]+)?")
+_OF_CONDA = re.compile(r"(?P<name>[\w.-]+)==?(?P<version>[\w.*!+]+)(?P<build>=[\w.]+)?")
 # Rows of the tables that pip and conda print: name and version, and of conda the build.
 _ROW = re.compile(r"(?P<name>[\w.-]{1,200})\s{1,200}(?P<version>\d[\w.!+]{0,200})(?P<build>\s{1,200}\w.{0,300})?")
 _HEAD = re.compile(r"Package\s{1,200}Version\b.{0,300}")
@@ -176,8 +177,11 @@ def _split_marker(text: str) -> tuple[str, str]:
 
 def _parse(text: str, line: PipLine) -> str:
     try:
-        return str(Requirement(text))
-    except InvalidRequirement as error:
+        requirement = Requirement(text)
+        for specifier in requirement.specifier:
+            Version(specifier.version.removesuffix(".*"))  # after === any text is a specifier, and uv reads versions
+        return str(requirement)
+    except (InvalidRequirement, InvalidVersion) as error:
         reason = str(error).splitlines()[0]
         hint = _hint(text, line.location.path)
         raise line.location.error(f"{line.quoted} is not a requirement: {reason}", hint=hint) from error

@@ -125,10 +125,10 @@ def _conda_package(entry: Table, target: Target) -> CondaPackage:
 def read_explicit(source: Source) -> Requirements:
     """`@EXPLICIT` lists (`conda list --explicit`, `conda-lock --kind explicit`)
 
-    Read: URLs with `#md5`, `#sha256`, `#sha256:…`, or without a hash, in which case nothing is checked
+    Read: URLs with `#md5`, `#sha256`, `#sha256:…`
 
-    Refused: other platforms; no package, or one twice; pip packages, which conda-lock puts into comments: use
-    `conda-lock.yml`
+    Refused: URLs without a hash; other platforms; no package, or one twice; pip packages, which conda-lock puts into
+    comments: use `conda-lock.yml`
     """
     path, target = source.path, source.target
     found: list[CondaPackage] = []

@@ -54,6 +54,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
             "Package Version Editable\n--- ---\na 1\n",
             "pip freeze > requirements.txt",
         ),
+        ("requirements.txt", "a==1.0=py310_0\n", "conda env export > environment.yml"),
         ("requirements.txt", "a 1.0\n", "write a==1.0"),
         ("requirements.txt", "a b, c\n", "write it like numpy<2, each on a line of its own"),
         ("requirements.txt", "--config-settings x\n", "remove it"),

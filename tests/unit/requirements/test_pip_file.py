@@ -301,6 +301,7 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
         ("conda-forge::numpy=1.26", "names a conda channel"),
         ("numpy; python_version <", "is not a requirement"),
         ("numpy<", "is not a requirement"),
+        ("numpy===1.0-unsupported", "is not a requirement: Invalid version: '1.0-unsupported'"),
         ("=", "is not a requirement"),
         ("[extra]", "is not a requirement"),
     ],
