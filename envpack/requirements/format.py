@@ -225,6 +225,13 @@ def find_requirements(model_folder: Path) -> Path | None:
     return _similar(model_folder)
 
 
+def has_name_of_requirements(file: Path) -> bool:
+    """Whether a file in a model's folder with this name may be its requirements."""
+    return any(
+        file.name in known.names or (known.similar and known.similar.fullmatch(file.name)) for known in all_formats()
+    )
+
+
 def _similar(folder: Path) -> Path | None:
     try:
         files = sorted(file for file in folder.iterdir() if file.is_file())

@@ -23,6 +23,7 @@ from pathlib import Path
 from envpack.repository.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
 from envpack.repository.adoption.mlflow_model import MLMODEL, read_mlflow_model
 from envpack.repository.adoption.modules import imported, read_function
+from envpack.requirements.format import has_name_of_requirements
 from envpack.requirements.import_names import requirement_of
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError
@@ -171,7 +172,9 @@ def _read(path: Path, python: str, *, native: bool) -> Artifact:
     if is_pickle(start):
         return read_estimator(path, python)
     if start[:1] != b"\x08":  # the first field of an ONNX model
-        raise bad_artifact("this is no model that envpack can read", OTHER_MODELS, path)
+        in_model = "requirements belong into the folder of a model: `envpack init --template` lists what writes one"
+        fix = in_model if has_name_of_requirements(path) else OTHER_MODELS
+        raise bad_artifact("this is no model that envpack can read", fix, path)
     return Artifact(
         kind="onnx",
         title="ONNX model",

@@ -102,3 +102,11 @@ def test_a_model_and_its_weights_may_be_links_into_one_folder(tmp_path):
         (tmp_path / "snapshot" / name).symlink_to(f"../blobs/{blob}")
     found = inspect_artifact(str(tmp_path / "snapshot/net.onnx"))
     assert found.files["one.bin"] == tmp_path / "snapshot/one.bin"
+
+
+@pytest.mark.parametrize("name", ["requirements_gpu.txt", "conda.yaml", "setup.py"])
+def test_requirements_are_no_trained_model(tmp_path, name):
+    (tmp_path / name).write_text("dependencies: [six]\n")
+    with pytest.raises(InputError) as refused:
+        inspect_artifact(str(tmp_path / name))
+    assert refused.value.hint.startswith("requirements belong into the folder of a model: ")
