@@ -35,7 +35,7 @@ _PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
 def read_conda_lock(source: Source) -> Requirements:
     """`conda-lock.yml`, version 1
 
-    Read: packages of the category `main` for the target's platform; channels
+    Read: packages of the category `main`, and what they need, for the target's platform; channels
 
     Refused: other versions and platforms; sources; no package, or one twice. Left out: other categories, such as `dev`
     """
@@ -104,6 +104,11 @@ def _entries(content: Table, target: Target) -> list[Table]:
     if not found:
         what = f"the lock has no packages of the category {_CATEGORY} for {target.platform}"
         raise content.get("package")[1].error(what, hint="add python to the dependencies, and run conda-lock again")
+    others = {entry.text("name"): entry for entry in of_platform}
+    for entry in found:
+        others.pop(entry.text("name"), None)
+    for entry in found:  # which grows: conda-lock 1 puts what several categories need into one of them
+        found += [others.pop(name) for name in entry.table("dependencies").values if name in others]
     return found
 
 
