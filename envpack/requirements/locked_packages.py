@@ -154,31 +154,23 @@ def parse_wheel_name(name: str, location: Location) -> WheelName:
     return WheelName(package, str(version), tags)
 
 
-def locked_wheel(url_or_path: str, sha256: str, location: Location, target: Target, *, size: int = 0) -> PipPackage:
-    """A wheel of a lock."""
+def locked_file(url_or_path: str, sha256: str, location: Location, target: Target, *, size: int = 0) -> PipPackage:
+    """A wheel of a lock, or a source distribution, which is built if the user allows it."""
     url = package_url(url_or_path, location)
-    if not file_name(url).endswith(".whl"):
-        raise location.error(
-            f"{quote(file_name(url))} is not a wheel, and envpack installs only wheels",
-            hint="build a wheel from it and lock that, or use an index that has a wheel",
-        )
-    wheel = parse_wheel_name(file_name(url), location)
-    if not wheel.fits(target):
-        raise wrong_platform(wheel.name, location, target)
-    return _locked_file(wheel.name, wheel.version, url, sha256, location, size)
-
-
-def locked_source(url_or_path: str, sha256: str, location: Location, *, size: int = 0) -> PipPackage:
-    """A source distribution of a lock, which is built if the user allows it. Arguments as of `locked_wheel`."""
-    url = package_url(url_or_path, location)
+    name = file_name(url)
+    if name.endswith(".whl"):
+        wheel = parse_wheel_name(name, location)
+        if not wheel.fits(target):
+            raise wrong_platform(wheel.name, location, target)
+        return _locked_file(wheel.name, wheel.version, url, sha256, location, size)
     try:
-        name, version = parse_sdist_filename(file_name(url))
+        package, version = parse_sdist_filename(name)
     except InvalidSdistFilename as error:
         raise location.error(
-            f"{quote(file_name(url))} is not the name of a source distribution",
-            hint="it is named like NAME-1.0.tar.gz; do not rename it",
+            f"{quote(name)} is neither a wheel nor a source distribution, NAME-1.0.tar.gz",
+            hint="build a wheel from it and lock that, or use an index that has a wheel",
         ) from error
-    return _locked_file(name, str(version), url, sha256, location, size)
+    return _locked_file(package, str(version), url, sha256, location, size)
 
 
 def _locked_file(name: str, version: str, url: str, sha256: str, location: Location, size: int) -> PipPackage:

@@ -11,7 +11,7 @@ from envpack.requirements.conda_spec import parse_spec, version_range
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.conda_environment import read_conda_environment
 from envpack.requirements.location import read_text
-from envpack.requirements.locked_packages import check_once, locked_channels, locked_conda, locked_wheel, python_minor
+from envpack.requirements.locked_packages import check_once, locked_channels, locked_conda, locked_file, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_unlocked
 from envpack.requirements.target import Target
@@ -37,7 +37,7 @@ def read_conda_lock(source: Source) -> Requirements:
 
     Read: packages of the category `main`, and what they need, for the target's platform; channels
 
-    Refused: other versions and platforms; sources; no package, or one twice. Left out: other categories, such as `dev`
+    Refused: other versions and platforms; no package, or one twice. Left out: other categories, such as `dev`
     """
     content, target = source.yaml, source.target
     if content.text("version", "1") != "1":
@@ -51,7 +51,7 @@ def read_conda_lock(source: Source) -> Requirements:
     python = python_minor(conda)
     target = replace(target, python=python or target.python)
     wheels = [
-        locked_wheel(entry.text("url"), entry.table("hash").text("sha256", ""), entry.location, target)
+        locked_file(entry.text("url"), entry.table("hash").text("sha256", ""), entry.location, target)
         for entry in of_pip
     ]
     check_once(conda, [entry.location for entry in of_conda])

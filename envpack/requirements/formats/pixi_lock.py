@@ -18,7 +18,7 @@ from envpack.requirements.locked_packages import (
     is_conda_archive,
     locked_channels,
     locked_conda,
-    locked_wheel,
+    locked_file,
     python_minor,
 )
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
@@ -55,8 +55,8 @@ def read_pixi_lock(source: Source) -> Requirements:
     Read: conda packages and wheels of the environment `default` for the target's platform; channels; folders of other
     projects, which are built
 
-    Refused: other versions, environments and platforms; no package, or one twice; packages built from source; wheels
-    without SHA-256. Left out with a warning: the project that the lock is of
+    Refused: other versions, environments and platforms; no package, or one twice; conda packages built from source;
+    files without SHA-256. Left out with a warning: the project that the lock is of
     """
     content, target = source.yaml, source.target
     if content.text("version") not in _VERSIONS:
@@ -210,20 +210,14 @@ def _key(table: Table) -> tuple[str, str]:
 def _conda_package(entry: LockedEntry, target: Target) -> CondaPackage:
     table = entry.table
     if not is_conda_archive(entry.url_or_path):
-        raise _from_source(entry.url_or_path, table.location)
+        raise table.location.error(
+            f"{quote(entry.url_or_path)} must be built from source, which envpack does not do for a conda package",
+            hint="build a package from it and lock that",
+        )
     hashes = {name: table.text(name, "") for name in ("md5", "sha256")}
     return locked_conda(entry.url_or_path, table.location, target, entry=table, **hashes)
 
 
 def _wheel(entry: LockedEntry, target: Target) -> PipPackage:
     url_or_path = entry.url_or_path.removeprefix(_DIRECT)
-    if not url_or_path.partition("#")[0].endswith(".whl"):
-        raise _from_source(url_or_path, entry.table.location)
-    return locked_wheel(url_or_path, entry.table.text("sha256", ""), entry.table.location, target)
-
-
-def _from_source(url_or_path: str, location: Location) -> InputError:
-    return location.error(
-        f"{quote(url_or_path)} must be built from source, which envpack does not do for a lock",
-        hint="build a package from it and lock that",
-    )
+    return locked_file(url_or_path, entry.table.text("sha256", ""), entry.table.location, target)

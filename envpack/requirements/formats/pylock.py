@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import file_name, local_path, read_text
-from envpack.requirements.locked_packages import checked_project, locked_source, locked_wheel, wrong_platform
+from envpack.requirements.locked_packages import checked_project, locked_file, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_outdated, versions_of
 from envpack.requirements.target import Target, marker_environment, newest_in, single_minor, wheel_tags
@@ -275,16 +275,12 @@ def _file(package: Package, file: object, location: Location, target: Target) ->
     """The wheel of a package, or its source distribution if no wheel fits; uv calls a wheel of no index an archive."""
     from packaging.pylock import PackageArchive, PackageSdist, PackageWheel
 
-    if isinstance(file, PackageWheel) or (isinstance(file, PackageArchive) and _is_wheel(file)):
-        found = locked_wheel(file.path or file.url or "", _hash(file), location, target, size=file.size or 0)
-    elif isinstance(file, PackageSdist):
-        found = locked_source(file.path or file.url or "", _hash(file), location, size=file.size or 0)
-    else:
-        raise location.error(
-            f"{package.name} is from a repository, or from an archive that is no release, and envpack builds neither",
-            hint=f"build a wheel of it with pip wheel, name that as the source of {package.name}, and lock again",
-        )
-    return found
+    if isinstance(file, (PackageWheel, PackageSdist)) or (isinstance(file, PackageArchive) and _is_wheel(file)):
+        return locked_file(file.path or file.url or "", _hash(file), location, target, size=file.size or 0)
+    raise location.error(
+        f"{package.name} is from a repository, or from an archive that is no release, and envpack builds neither",
+        hint=f"build a wheel of it with pip wheel, name that as the source of {package.name}, and lock again",
+    )
 
 
 def _is_wheel(file: PackageArchive) -> bool:

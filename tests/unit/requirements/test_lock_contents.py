@@ -13,6 +13,7 @@ TWO_WHEELS = (
     PIXI_6.replace(f"      - pypi: {SIX_URL}\n", f"      - pypi: {SIX_URL}\n      - pypi: {OTHER_SIX}\n")
     + f"- pypi: {OTHER_SIX}\n  sha256: {SIX.sha256}\n"
 )
+SDIST = "https://files.example/six-1.16.0.tar.gz"
 TWO_PYTHONS = PIXI_6.replace(f"      - conda: {PYTHON_URL}\n", f"      - conda: {PYTHON_URL}\n" * 2)
 
 
@@ -97,3 +98,15 @@ def test_what_main_packages_need_is_read_from_any_category(write):
     idna, other = (conda_entry(name, "1", "conda", f"{FORGE}/noarch/{name}-1-0.conda", "dev") for name in ("idna", "z"))
     found = read_requirements(write("conda-lock.yml", conda_lock(idna, other, needs, of_dev)))
     assert [package.name for package in found.locked_conda] == ["six", "numpy", "idna"]
+
+
+@every_row(
+    ("name", "text"),
+    [
+        ("conda-lock.yml", conda_lock(conda_entry("six", "1.16.0", "pip", SDIST))),
+        ("pixi.lock", PIXI_6.replace(SIX_URL, SDIST)),
+    ],
+)
+def test_a_source_distribution_is_locked_to_be_built_if_that_is_allowed(write, name, text):
+    (found,) = read_requirements(write(name, text)).locked_pip
+    assert (found.name, found.version, found.url, found.is_wheel) == ("six", "1.16.0", SDIST, False)
