@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from envpack.support import bounded_reading
 from envpack.support.folders import real_path
 from envpack.support.redaction import has_secret
-from envpack.support.tables import Location
+from envpack.support.tables import Location, quote
 
 CREDENTIALS_HINT = "remove the user name, password or token; put it into ~/.netrc or log in with your conda tool"
 _MAX_BYTES = 32 << 20
@@ -98,7 +98,7 @@ def package_url(text: str, location: Location) -> str:
     path = local_path(text, location.path.parent.absolute())
     if path is None or not text:
         raise location.error(
-            "a package has neither an http(s) URL nor a local path",
+            f"{quote(text)} is neither an http(s) URL nor a local path of a package",
             hint="lock only packages from an index or a channel",
         )
     return path.as_uri()

@@ -164,6 +164,13 @@ def because(text):
             "it needs Python>=3.11,<4: name a version that fits this Python",
         ),
         (
+            because("six==1.0 was yanked (reason: broken) and only six==1.0 is available"),
+            ["six"],
+            "unresolvable",
+            "'six'",
+            "choose another version, or write six==1.0 to have it all the same",
+        ),
+        (
             because("there is no version of numpy==99 and you require numpy==99"),
             ["numpy==99"],
             "unresolvable",

@@ -221,7 +221,7 @@ PYTHON_PARTS = ("python", "3.10.13", "hd12c33a_1_cpython", "linux-64")
         ("platform: linux-64", "platform: osx-64", "not for linux-64, only for 'osx-64, linux-aarch64'"),
         ("manager: pip", "manager: npm", "conda or pip"),
         ("  manager: pip\n", "", "no manager"),
-        (SIX_URL, "git+https://example.org/six", "neither an http(s) URL"),
+        (SIX_URL, "git+https://example.org/six", "'git+https://example.org/six' is neither an http(s) URL"),
         (SIX_URL, "https://example.org/six-1.16.0.tar.xz", "neither a wheel"),
         (f"    sha256: {SIX.sha256}", "    md5: " + "0" * 32, "six has no sha256"),
         ("- url: conda-forge", "- url: https://$USER:$WORD@example.org/x", "password"),
