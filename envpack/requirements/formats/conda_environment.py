@@ -33,7 +33,8 @@ _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 
 def _is_python_env(source: Source) -> bool:
     """Whether a YAML file is MLflow's ``python_env.yaml``; conda's files list Python among the dependencies."""
-    return source.is_yaml and ("python" in source.yaml or "build_dependencies" in source.yaml)
+    of_conda = source.path.name in _NAMES or (source.is_yaml and "channels" in source.yaml)
+    return source.is_yaml and not of_conda and ("python" in source.yaml or "build_dependencies" in source.yaml)
 
 
 @reads(

@@ -64,6 +64,19 @@ def test_setuptools_of_mlflow_is_required_unless_the_model_requires_another(writ
     assert read_requirements(write("python_env.yaml", text)).pip == pip
 
 
+@every_row(
+    ("name", "text"),
+    [
+        ("environment.yml", "python: 3.8\ndependencies: [a]\n"),
+        ("gpu.yml", "channels: []\npython: 3.8\ndependencies: [a]\n"),
+    ],
+)
+def test_a_file_of_conda_stays_one_with_a_key_that_mlflow_has(write, name, text):
+    found = read_requirements(write(name, text))
+    assert (found.conda, found.pip, found.python) == (("a",), (), "")
+    assert found.warnings[0].endswith("the key 'python' is not read")
+
+
 def test_python_environment_keeps_a_minor_that_ends_in_zero(write):
     assert read_requirements(write("python_env.yaml", "python: 3.10\n")).python == "3.10"
 
