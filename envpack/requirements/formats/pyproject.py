@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -262,7 +263,7 @@ def _of_groups(table: dict[str, Any], names: list[str]) -> list[str]:
 _SECTION = "options"
 
 
-@reads("setup.cfg", order=41, holds=lambda _, text: bool(re.search(r"^install_requires\b", text, re.MULTILINE)))
+@reads("setup.cfg", order=41, holds=lambda _, text: bool(re.search(r"^install[-_]requires\b", text, re.MULTILINE)))
 def read_setup_cfg(source: Source) -> Requirements:
     """`setup.cfg` (setuptools)
 
@@ -273,6 +274,7 @@ def read_setup_cfg(source: Source) -> Requirements:
     import configparser
 
     location = source.location
+    source = replace(source, text=re.sub(r"(?m)^(install|python)-(?=requires\b)", r"\1_", source.text))
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(source.text)

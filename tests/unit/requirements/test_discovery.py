@@ -35,6 +35,7 @@ CONDA = "dependencies:\n- numpy\n"
         ({"pyproject.toml": "[build-system]\n", "setup.py": ""}, "setup.py"),
         ({"setup.cfg": "[flake8]\n"}, None),
         ({"setup.cfg": "[options]\ninstall_requires = numpy\n"}, "setup.cfg"),
+        ({"setup.cfg": "[options]\ninstall-requires = numpy\n"}, "setup.cfg"),
         ({"Pipfile": ""}, "Pipfile"),
         ({"anaconda-project.yml": "name: x\npackages:\n# of all\n- numpy\n"}, "anaconda-project.yml"),
         ({"anaconda-project.yml": "env_specs:\n  a:\n    packages: [numpy]\n"}, "anaconda-project.yml"),

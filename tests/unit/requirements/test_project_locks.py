@@ -386,6 +386,7 @@ def test_setup_cfg_gives_what_it_installs(write, refused):
     found = read_requirements(write("setup.cfg", text))
     assert (found.pip, found.python) == (("numpy<2", 'six; python_version < "3.9"'), "3.8")
     refused(write("setup.cfg", "[options]\ninstall_requires =\n    numpy\n    sci kit\n"), 4)
+    assert read_requirements(write("setup.cfg", text.replace("_requires", "-requires"))) == found  # as long ago
     refused(write("setup.cfg", "[options]\ninstall_requires = file: requirements.txt\n"), 2)
     refused(write("setup.cfg", "[options\n"))
 
