@@ -252,7 +252,12 @@ def read_pip_file(source: Source) -> Requirements:
     Refused: version control, source archives, other options
     """
     reader = PipReader()
-    reader.read_file(source.path)
+    try:
+        reader.read_file(source.path)
+    except InputError as error:
+        if source.path.suffix not in (".txt", ".in", ".lock"):
+            error.hint += f"; {source.path.name} is read as a requirements.txt, for its name is that of no other format"
+        raise
     if any(" --hash=" not in line for line in reader.pip):
         reader.warnings += _of_uv_alone(source, " ".join(reader.options))
     return reader.requirements(source.path)
