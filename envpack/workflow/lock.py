@@ -205,11 +205,9 @@ def _other_pythons(recipe: Recipe, progress: Progress) -> str:
         if can_try(recipe.requirements, recipe.options()):
             fitting = _fitting_python(recipe, nearest, progress)
             return f"; or take a Python for which all of it resolves: --python {fitting}" if fitting else ""
-    return (
-        f"; or choose another Python that {pythons} allows: --python {' or '.join(others)}"
-        if pythons and others
-        else ""
-    )
+    if pythons and others:
+        return f"; or choose another Python that {pythons} allows: --python {' or '.join(others)}"
+    return "; or choose another Python with --python" if recipe.requirements.projects else ""
 
 
 def _fitting_python(recipe: Recipe, minors: Sequence[str], progress: Progress) -> str:

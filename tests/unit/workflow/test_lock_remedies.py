@@ -249,6 +249,8 @@ def test_other_pythons_are_a_remedy_for_locked_packages(machine):
     recipe = machine.request()
     recipe = replace(recipe, requirements=replace(recipe.requirements, locked_pip=machine.lock().pip))
     assert hint(machine, recipe) == "choose a version"
+    with_project = replace(recipe, requirements=replace(recipe.requirements, projects=(machine.folder,)))
+    assert hint(machine, with_project) == "choose a version; or choose another Python with --python"
     ranged = replace(recipe, requirements=replace(recipe.requirements, python_range=">=3.10,<3.13"))
     others = "; or choose another Python that >=3.10,<3.13 allows: --python 3.11 or 3.12"
     assert hint(machine, ranged) == f"choose a version{others}"
