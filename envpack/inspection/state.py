@@ -56,7 +56,7 @@ def own_requirements(project: Project, model: Model, release: Release, built_for
         return Requirements(pip=("numpy",))  # what a build installs for a model without requirements
 
     def chosen(requirements: Requirements) -> str:
-        minors = (release.python, *reversed(SUPPORTED))
+        minors = (release.python, *SUPPORTED)  # the oldest: a lock has wheels for it, and none for what came later
         return requirements.python or next((one for one in minors if allows_minor(requirements.pythons, one)), "")
 
     return read_requirements(

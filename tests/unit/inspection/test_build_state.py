@@ -121,7 +121,8 @@ def test_inspect_names_what_a_build_of_a_list_of_conda_would_refuse(project, mod
 def test_requirements_of_a_new_model_are_read_for_a_python_that_they_allow(project, model, release):
     (model / "config.pbtxt").unlink()
     (model / "requirements.txt").unlink()
-    wheel = f'wheels = [{{ url = "https://a.org/six-1-py3-none-any.whl", hashes = {{ sha256 = "{"0" * 64}" }} }}]'
+    url = "https://a.org/six-1-cp312-cp312-linux_x86_64.whl"  # none for the newest
+    wheel = f'wheels = [{{ url = "{url}", hashes = {{ sha256 = "{"0" * 64}" }} }}]'
     header = 'lock-version = "1.0"\nrequires-python = ">=3.12"\ncreated-by = "x"\n'
     (model / "pylock.toml").write_text(f'{header}[[packages]]\nname = "six"\nversion = "1"\n{wheel}\n')
     assert kinds(project, release) == ["not-built"]
