@@ -104,6 +104,7 @@ def _entries(content: Table, target: Target) -> list[Table]:
     if not found:
         what = f"the lock has no packages of the category {_CATEGORY} for {target.platform}"
         raise content.get("package")[1].error(what, hint="add python to the dependencies, and run conda-lock again")
+    of_platform.sort(key=lambda entry: entry.text("manager"), reverse=True)  # conda's replace those of pip
     others = {entry.text("name"): entry for entry in of_platform}
     for entry in found:
         others.pop(entry.text("name"), None)

@@ -96,7 +96,8 @@ def test_what_main_packages_need_is_read_from_any_category(write):
     needs = conda_entry("six", "1.16.0", "conda", f"{FORGE}/noarch/six-1.16.0-0.conda").replace("{}", "{numpy: ''}")
     of_dev = conda_entry("numpy", "1.0", "conda", NUMPY, "dev").replace("{}", "{idna: '', __glibc: ''}")
     idna, other = (conda_entry(name, "1", "conda", f"{FORGE}/noarch/{name}-1-0.conda", "dev") for name in ("idna", "z"))
-    found = read_requirements(write("conda-lock.yml", conda_lock(idna, other, needs, of_dev)))
+    of_pip = conda_entry("idna", "1", "pip", SIX_URL, "dev")
+    found = read_requirements(write("conda-lock.yml", conda_lock(idna, other, needs, of_dev, of_pip)))
     assert [package.name for package in found.locked_conda] == ["six", "numpy", "idna"]
 
 
