@@ -267,7 +267,7 @@ def _not_selected(error: PylockSelectError, source: Source, target: Target) -> I
         return wrong_platform(package[1], _place(package[1], source), target)
     return source.location.error(
         f"the lock is not for Python {target.minor} on {target.platform}: {_reason(error)}",
-        hint="choose the Python that it was made for, or write the lock again",
+        hint=f"choose the Python that it was made for, or write the lock again for {target.platform}",
     )
 
 

@@ -294,7 +294,9 @@ def test_pylock_for_several_pythons_needs_one(refused):
 
 
 def test_pylock_for_another_python_is_refused(refused):
-    assert "not for Python 3.9" in refused(LOCKS / "pylock.toml", python="3.9").message
+    error = refused(LOCKS / "pylock.toml", python="3.9")
+    assert "not for Python 3.9" in error.message
+    assert error.hint.endswith("write the lock again for linux-64")
 
 
 GET = 'url = "https://x/get", hashes = {sha256 = "00"}'
