@@ -242,7 +242,7 @@ def is_public(address: str) -> bool:
     "requirements.in",
     order=30,
     recognises=lambda source: not source.is_toml and not source.is_yaml,
-    similar=r"(?:[\w.-]*[-_.])?requirements?(?:[-_.][\w.-]+)?\.(?:txt|in)",
+    similar=r"(?:[\w.-]*[-_.])?requirements?(?:[-_.][\w.-]+)?\.(?:txt|in|lock|pip)",
 )
 def read_pip_file(source: Source) -> Requirements:
     """`requirements.txt` (pip)

@@ -26,6 +26,8 @@ CONDA = "dependencies:\n- numpy\n"
         ({"environment-dev.yml": CONDA, "environment-gpu.yml": CONDA}, "environment-gpu.yml"),
         ({"requirements_gpu.txt": ""}, "requirements_gpu.txt"),
         ({"requirements.in": ""}, "requirements.in"),
+        ({"requirements.lock": "", "requirements-dev.lock": ""}, "requirements.lock"),
+        ({"requirements.lock": "", "pyproject.toml": "[project]\n"}, "pyproject.toml"),
         ({"dev-requirements.txt": "", "requirements-gpu.txt": ""}, "requirements-gpu.txt"),
         ({"uv.lock": "", "pyproject.toml": "[project]\n"}, "uv.lock"),
         ({"pyproject.toml": "[tool.ruff]\n"}, None),
