@@ -90,11 +90,16 @@ def _floating(value: float) -> str:
 
 
 def admit(request: Request, config: Any) -> Request:
-    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape."""
+    """A request as the model gets it, which is checked before."""
     for fault in _faults(request, config):
         raise _refused(fault)
+    return completed(request, config)
+
+
+def completed(request: Request, config: Any) -> Request:
+    """A request with all outputs if it names none, and inputs in the shape that the model gets."""
     declared = {entry.name: entry for entry in config.input}
-    inputs = tuple(_reshaped(tensor, declared[tensor.name], config) for tensor in request.inputs)
+    inputs = tuple(_reshaped(tensor, declared.get(tensor.name), config) for tensor in request.inputs)
     outputs = request.outputs or frozenset(entry.name for entry in config.output)
     return dataclasses.replace(request, inputs=inputs, outputs=outputs)
 
@@ -204,7 +209,7 @@ def _count_strings(content: bytes | memoryview) -> int:
 
 
 def _reshaped(tensor: RawTensor, entry: Any, config: Any) -> RawTensor:
-    if not entry.HasField("reshape"):
+    if entry is None or not entry.HasField("reshape"):  # a warm-up may have inputs that are not declared
         return tensor
     batch, own = (tensor.shape[:1], tensor.shape[1:]) if config.max_batch_size else ((), tensor.shape)
     return dataclasses.replace(tensor, shape=(*batch, *reshaped(own, entry.dims, entry.reshape.shape)))

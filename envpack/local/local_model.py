@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import IO, Any
 
-from envpack.local.admission import admit, batches, deliver, received, warmups
+from envpack.local.admission import admit, batches, completed, deliver, received, warmups
 from envpack.local.connection import MORE_TIME, Kind, Limit, next_of
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFailed, ModelProcess
@@ -191,7 +191,8 @@ class LocalModel:
 
     def _warm_up(self, name: str, requests: Sequence[Request]) -> None:
         """Run a warm-up, in one call of `execute()`; a server does not load a model that fails it."""
-        opened = [self._opened(self._admitted(request)) for request in requests]
+        model, config = self.config.name, self.config
+        opened = [self._opened(dataclasses.replace(completed(each, config), model=model)) for each in requests]
         for response in itertools.chain.from_iterable(self._run_together(opened, [opened])):
             if response.error is not None:
                 raise ModelFailed(f"failed to run warmup sample '{name}': {response.error}")

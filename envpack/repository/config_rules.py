@@ -275,43 +275,43 @@ _MOST_STRINGS = 1 << 20  # that are counted
 
 
 def warmup_faults(config: ModelConfig, folder: Path, *, is_complete: bool) -> Iterator[str]:
-    """What is wrong with the warm-ups of a model; their inputs only count if nothing adds to its configuration."""
-    if is_complete:
-        yield from _warmup_input_faults(config)
-    yield from _warmup_data_faults(config, folder)
+    """What is wrong with the warm-ups of a model; their inputs only count if nothing adds to its configuration.
 
-
-def _warmup_input_faults(model: Any) -> Iterator[str]:
-    declared = {entry.name: entry for entry in model.input}
+    A server skips a warm-up without batch_size, and hands on inputs that the model does not declare.
+    """
+    model: Any = config
     for warmup in model.model_warmup:
-        where = f"the warm-up {warmup.name!r}"
-        if warmup.batch_size > max(model.max_batch_size, 1):
-            yield f"{where} has batch_size: {warmup.batch_size}, and max_batch_size is {model.max_batch_size}"
-        for name, value in warmup.inputs.items():
-            if name not in declared:
-                yield f"{where} has the input {name!r}, which the model does not declare"
-                continue
-            entry = declared[name]
-            if value.data_type != entry.data_type:
-                yield f"{where} has another data_type for the input {name!r} than the model declares"
-            if -1 not in value.dims and not fits(value.dims, entry.dims):
-                dims = f"dims: {list(value.dims)} for the input {name!r}"
-                yield f"{where} has {dims}, and the model declares {list(entry.dims)}"
-        for name, entry in declared.items():
-            if name not in warmup.inputs and not entry.optional:
-                yield f"{where} lacks the input {name!r}"
+        if warmup.batch_size:
+            where = f"the warm-up {warmup.name!r}"
+            yield from (f"{where} {fault}" for fault in (_warmup_input_faults(warmup, model) if is_complete else ()))
+            yield from (f"{where} {fault}" for fault in _warmup_data_faults(warmup, folder / "warmup"))
 
 
-def _warmup_data_faults(model: Any, folder: Path) -> Iterator[str]:
-    for warmup in model.model_warmup:
-        where = f"the warm-up {warmup.name!r}"
-        for name, value in warmup.inputs.items():
-            if -1 in value.dims:
-                yield f"{where} leaves dims of the input {name!r} variable, and needs the size of each"
-            elif value.WhichOneof("input_data_type") is None:
-                yield f"{where} has no data for the input {name!r}: zero_data, random_data or input_data_file"
-            elif value.input_data_file and (fault := _file_fault(value, folder / "warmup")):
-                yield f"{where} reads warmup/{value.input_data_file}, which {fault}"
+def _warmup_input_faults(warmup: Any, model: Any) -> Iterator[str]:
+    if warmup.batch_size > max(model.max_batch_size, 1):
+        yield f"has batch_size: {warmup.batch_size}, and max_batch_size is {model.max_batch_size}"
+    given = [entry for entry in model.input if entry.name in warmup.inputs]
+    needed = [entry.name for entry in model.input if not entry.optional]
+    if len(given) < len(needed):  # a server counts them, and does not compare their names
+        yield from (f"lacks the input {name!r}" for name in needed if name not in warmup.inputs)
+    for entry in given:
+        name, value = entry.name, warmup.inputs[entry.name]
+        if value.data_type != entry.data_type:
+            yield f"has another data_type for the input {name!r} than the model declares"
+        if -1 not in value.dims and not fits(value.dims, entry.dims):
+            yield f"has dims: {list(value.dims)} for the input {name!r}, and the model declares {list(entry.dims)}"
+    if model.max_batch_size and not warmup.inputs:  # a server may wait for ever, or end
+        yield f"has no input, and so no batch dimension, and max_batch_size is {model.max_batch_size}"
+
+
+def _warmup_data_faults(warmup: Any, folder: Path) -> Iterator[str]:
+    for name, value in warmup.inputs.items():
+        if -1 in value.dims:
+            yield f"leaves dims of the input {name!r} variable, and needs the size of each"
+        elif value.WhichOneof("input_data_type") is None:
+            yield f"has no data for the input {name!r}: zero_data, random_data or input_data_file"
+        elif value.input_data_file and (fault := _file_fault(value, folder)):
+            yield f"reads warmup/{value.input_data_file}, which {fault}"
 
 
 def _file_fault(value: Any, folder: Path) -> str:

@@ -84,6 +84,8 @@ MODELS = {
     "warm_file": warmup('data_type: TYPE_FP32 input_data_file: "none"'),
     "warm_type": warmup("data_type: TYPE_INT8 zero_data: true"),
     "warm_input": warmup(ZEROS, "Z"),
+    "warm_input_not_declared": warmup(f'{ZEROS} }} }} inputs {{ key: "Q" value {{ dims: [1] {ZEROS}'),
+    "warm_not_sent": warmup('data_type: TYPE_INT8 input_data_file: "none"', batch=0),
     "warm_no_data": warmup("data_type: TYPE_FP32"),
     "warm_size": warmup(ZEROS, dims="3", declared="2"),
     "warm_rank": warmup(ZEROS, dims="1, 2", declared="2"),

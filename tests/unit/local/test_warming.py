@@ -40,6 +40,13 @@ def test_a_model_is_warmed_up_before_it_is_ready(repository, server, config, see
     assert repository.texts("info") == seen
 
 
+def test_an_input_that_is_not_declared_reaches_the_model(repository, server):
+    optional = CONFIG.replace("input [ {", "input [ { optional: true")
+    repository.add("m", SEEN + ANSWERS, config=optional + warmup().replace('"IN"', '"OTHER"'))
+    server.model("m")
+    assert repository.texts("info") == ["[([2], [0, 0])]"]
+
+
 def test_random_numbers_fill_the_input_and_strings_are_empty(repository, server):
     repository.add("m", SEEN + ANSWERS, config=CONFIG + warmup(data="random_data: true", dims="[ 64 ]"))
     strings = (CONFIG + warmup(data="random_data: true", datatype="TYPE_STRING")).replace("TYPE_INT32", "TYPE_STRING")

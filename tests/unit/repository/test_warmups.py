@@ -72,6 +72,35 @@ def test_the_shape_and_the_source_of_the_data(value, declared, fault, tmp_path_f
     assert found == ([f"the warm-up 'w' {fault}"] if fault else [])
 
 
+def test_a_warmup_without_batch_size_is_not_sent(tmp_path):
+    found = config('dims: [-1] input_data_file: "none"', declared="1")
+    found.model_warmup[0].batch_size = 0
+    assert list(warmup_faults(found, tmp_path, is_complete=True)) == []
+
+
+BOTH = 'input { name: "X" data_type: TYPE_FP32 dims: [2] } input { name: "Y" data_type: TYPE_FP32 dims: [2] '
+
+
+@every_row(
+    ("names", "config", "fault"),
+    [
+        ("XZ", BOTH + "optional: true }", ""),  # a server hands Z on to the model
+        ("Y", BOTH + "optional: true }", ""),  # it counts the inputs
+        ("Z", BOTH + "optional: true }", "lacks the input 'X'"),
+        ("X", BOTH + "}", "lacks the input 'Y'"),
+        ("", "", ""),
+        ("Z", "max_batch_size: 4", ""),
+        ("", "max_batch_size: 4", "has no input, and so no batch dimension, and max_batch_size is 4"),
+    ],
+)
+def test_the_inputs_are_enough(names, config, fault, tmp_path_factory):
+    value = "data_type: TYPE_FP32 dims: [2] zero_data: true"
+    inputs = " ".join(f'inputs {{ key: "{name}" value {{ {value} }} }}' for name in names)
+    found = parse_config(f'{config} model_warmup {{ name: "w" batch_size: 1 {inputs} }}', "config.pbtxt")
+    folder = tmp_path_factory.mktemp("model")
+    assert list(warmup_faults(found, folder, is_complete=True)) == ([f"the warm-up 'w' {fault}"] if fault else [])
+
+
 @pytest.mark.parametrize(
     ("batch", "largest", "fits"), [(0, 0, True), (1, 0, True), (2, 0, False), (4, 4, True), (5, 4, False)]
 )
