@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envpack.repository.code import completes_itself
+from envpack.repository.code import completes_itself, may_be_completed
 from envpack.repository.config import DeclaredTensor, ModelConfig, Step, unfilled_parameters
 from envpack.repository.config_rules import agree, config_faults, data_type, later_fields, warmup_faults
 from envpack.repository.folders import version_folders
@@ -96,8 +96,10 @@ def _named(model: Model) -> ModelConfig:
 
 
 def _is_complete(model: Model) -> bool:
-    """Whether the configuration lists all inputs and outputs; a server completes others from the model."""
-    return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
+    """Whether the configuration lists all inputs and outputs, or nothing can add others."""
+    if model.config.input and model.config.output:
+        return not completes_itself(model.folder)
+    return not (model.is_foreign or may_be_completed(model.folder, model.config))
 
 
 def _flow_faults(ensemble: ModelConfig) -> Iterator[str]:

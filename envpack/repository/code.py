@@ -184,6 +184,11 @@ def may_complete(folder: Path, config: ModelConfig) -> bool:
     """
     if not (folder / CONFIG_NAME).is_file() or not config.backend or not config.input or not config.output:
         return True
+    return may_be_completed(folder, config)
+
+
+def may_be_completed(folder: Path, config: ModelConfig) -> bool:
+    """Whether the code of a model, or a base class of it, may add to its configuration."""
     name = config.default_model_filename or _DEFAULT_FILE
     codes = [version / name for version in version_folders(folder)]
     return any(map(_mentions_method, (*folder.glob("*.py"), *_code(folder)))) or any(map(_may_inherit, codes))

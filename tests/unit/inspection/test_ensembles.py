@@ -26,6 +26,30 @@ def test_an_ensemble_whose_tensors_flow_has_no_findings(tmp_path):
     assert findings(tmp_path, ENSEMBLE) == []
 
 
+@every_row(
+    ("config", "code", "refused"),
+    [
+        ('backend: "python"', "class TritonPythonModel: pass", True),
+        ('backend: "python"', "from models.base import TritonPythonModel", False),
+        ('backend: "python"', "class TritonPythonModel:\n    auto_complete_config = None", False),
+        ('backend: "onnxruntime"', "", False),
+    ],
+)
+def test_a_step_without_declared_tensors_fits_only_if_something_can_add_them(
+    tmp_path_factory, release, config, code, refused
+):
+    repository = tmp_path_factory.mktemp("repository")
+    for name, text in {"one": config, "both": ENSEMBLE}.items():
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(text)
+    (repository / "one/1/model.py").write_text(code)
+    found = inspect_repository(Project(repository=repository), release, ("both",)).findings
+    assert [finding.what for finding in found] == [
+        "in ensemble both, ensemble tensor IN is mapping to non-existing input X in model one",
+        "in ensemble both, ensemble tensor OUT is mapped from non-existing output Y in model one",
+    ] * refused
+
+
 def test_ensembles_that_run_each_other_are_found_from_each_that_leads_to_them(tmp_path, release):
     for name, runs in {"first": "one", "one": "two", "two": "one"}.items():
         (tmp_path / name / "1").mkdir(parents=True)
