@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.repository.config import DeclaredTensor, ModelConfig
-from envpack.repository.folders import file_in, is_too_long, version_folders
+from envpack.repository.folders import backend_of, file_in, is_too_long, version_folders
 from envpack.support.bounded_reading import opened
 from envpack.support.text import counted
 
@@ -134,18 +134,16 @@ def _batch_faults(model: Any) -> Iterator[str]:
 
 def _fixed_faults(model: Any, folder: Path) -> Iterator[str]:
     """What is wrong with a configuration whatever the model or its backend adds to it."""
+    backend = backend_of(model, folder)
     if model.max_batch_size < 0:
         yield "'max_batch_size' must be non-negative value"
     for output in model.output:
         name = output.label_filename
         if name and (is_too_long(name) or not file_in(folder, name).is_file()):
             yield f"the output {output.name!r} has the label_filename {name!r}, which is no file of the model"
-    for group in model.instance_group:
-        if group.gpus and group.kind in _KINDS:
-            yield f"an instance_group has {_KINDS[group.kind]} and gpus"
-        if group.profile and model.backend and model.backend != "tensorrt":
-            yield "an instance_group has a profile, which only TensorRT takes"
-    yield from _python_faults(model, folder)
+    yield from _group_faults(model.instance_group, backend)
+    if backend.startswith("python"):
+        yield from _python_faults(model, backend, folder)
     if model.response_cache.enable and model.model_transaction_policy.decoupled:
         yield "response_cache is enabled, and a decoupled model cannot have one"
     if model.HasField("dynamic_batching"):
@@ -155,12 +153,22 @@ def _fixed_faults(model: Any, folder: Path) -> Iterator[str]:
         yield from _sequence_faults(model.sequence_batching, model.max_batch_size, folder)
 
 
-def _python_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
+def _group_faults(groups: Sequence[Any], backend: str) -> Iterator[str]:
+    for group in groups:
+        if group.gpus and group.kind in _KINDS:
+            yield f"an instance_group has {_KINDS[group.kind]} and gpus"
+        if group.profile and backend != "tensorrt":
+            yield "an instance_group has a profile, which only TensorRT takes"
+    if groups and all(group.passive for group in groups):
+        yield "each instance_group is passive, and the first request ends the server"
+
+
+def _python_faults(config: ModelConfig, backend: str, folder: Path) -> Iterator[str]:
     on_cpu = config.parameters[_ON_CPU].string_value if _ON_CPU in config.parameters else "yes"
-    if on_cpu not in ("yes", "no") and config.backend.startswith("python"):
+    if on_cpu not in ("yes", "no"):
         yield f"the parameter {_ON_CPU} is {on_cpu!r}, and must be 'yes' or 'no'"
     runtime = os.path.normpath(config.runtime or _PYTHON)
-    if config.backend == "python" and runtime != _PYTHON:
+    if backend == "python" and runtime != _PYTHON:
         # A library may be one of the model's own; model.py is that of a backend which is written in Python.
         places = () if runtime == "model.py" else (folder, *version_folders(folder))
         if is_too_long(runtime) or not any(file_in(place, runtime).exists() for place in places):

@@ -260,6 +260,9 @@ def _has_code(folder: Path) -> bool:
 
 def _module_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     """A stub imports the file as the module VERSION.NAME; other Python backends may run code of their own."""
+    if config.platform.startswith("tensorflow_") and not config.default_model_filename:
+        what = f"the platform is {config.platform!r}, with which a server looks for another file than {_MODEL_FILE}"
+        yield InputError("bad-config", what, "remove platform: the field backend is enough", str(folder / CONFIG_NAME))
     name = Path(config.default_model_filename or _MODEL_FILE)
     if name.suffix != ".py" or "." in name.stem:
         what = f"default_model_filename is {str(name)!r}, and a stub imports only NAME.py, without other dots"

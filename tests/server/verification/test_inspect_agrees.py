@@ -222,6 +222,7 @@ MODELS |= {
     "runtime_dot": PYTHON + tensors() + 'runtime: "./libtriton_python.so"\n',
     "runtime_code": PYTHON + tensors() + 'runtime: "model.py"\n',
     "runtime_other": PYTHON + tensors() + 'runtime: "libtriton_onnxruntime.so"\n',
+    "runtime_no_backend": tensors() + 'runtime: "libtriton_onnxruntime.so"\n',
     "runtime_case": PYTHON + tensors() + 'runtime: "LIBTRITON_PYTHON.so"\n',
     "file_dot": PYTHON + tensors() + 'default_model_filename: "./model.py"\n',
 }

@@ -36,6 +36,7 @@ def initial(text, dims="1"):
 
 ZERO = 'name: "i" data_type: TYPE_FP32 dims: [1] zero_data: true'
 LOADED = (
+    "instance_group { passive: true } instance_group { }",
     batching("preferred_batch_size: [1, 4]"),
     batching("", head=""),
     batching("priority_levels: 2 default_priority_level: 2 priority_queue_policy { key: 1 value {} }"),
@@ -60,6 +61,8 @@ LOADED = (
     'backend: "python_3_8" runtime: "model.py"',
 )
 REFUSED = (
+    ('runtime: "triton_python"', "the runtime 'triton_python' is neither a file of the model nor"),
+    ("instance_group { passive: true } instance_group { passive: true }", "each instance_group is passive"),
     ('backend: "python" runtime: "model.py"', "the runtime 'model.py' is neither a file of the model nor that of"),
     ('backend: "python" runtime: "triton_python"', "the runtime 'triton_python' is neither a file of the model nor"),
     ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),

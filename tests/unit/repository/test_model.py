@@ -92,6 +92,7 @@ def _environment(path):
         ("core", _environment("/srv/" + "x" * 256), "1/model.py", "bad-path"),
         ("core", 'backend: "python"', f"{1 << 63}/model.py", "odd-version"),
         ("core", 'platform: "python"', "1/model.py", "bad-config"),
+        ("core", 'backend: "python" platform: "tensorflow_graphdef"', "1/model.py", "bad-config"),
         ("core", 'platform: "onnxruntime_onnx"', "1/model.py", "not-a-python-model"),
         ("core", 'backend: "onnxruntime"', "1/model.py", "not-a-python-model"),
         ("core", _steps("../other"), "", "bad-config"),
