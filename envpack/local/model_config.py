@@ -14,8 +14,11 @@ from envpack.repository.config import ModelConfig
 
 _DEFAULT_IDLE = 1_000_000  # microseconds after which a server forgets a sequence
 # 64-bit numbers that the server's JSON has as text.
-_TEXT_NUMBERS = {("inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape", "dim")}
-_TEXT_NUMBERS |= {("inference.ModelSequenceBatching.InitialState", "dims")}
+_TEXT_NUMBERS = {
+    ("inference.ModelInstanceGroup.SecondaryDevice", "device_id"),
+    ("inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape", "dim"),
+    ("inference.ModelSequenceBatching.InitialState", "dims"),
+}
 _IO = ("max_batch_size", "input", "output")
 _SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 

@@ -82,6 +82,8 @@ def test_numbers_are_written_as_a_server_writes_them():
     found = document(text)
     assert found["optimization"]["cuda"]["graph_spec"][0]["input"]["A"]["dim"] == ["3"]
     assert found["sequence_batching"]["state"][0]["initial_state"][0]["dims"] == ["2"]
+    device = document("instance_group { secondary_devices { device_id: 4 } }")["instance_group"][0]["secondary_devices"]
+    assert device == [{"kind": "KIND_NVDLA", "device_id": "4"}]
     text = "dynamic_batching { max_queue_delay_microseconds: 100 }"
     assert '"max_queue_delay_microseconds":100,' in config_json(completed(text))
     floats = "sequence_batching { direct { minimum_slot_utilization: 1.0 } }"
