@@ -24,7 +24,7 @@ _ESCAPE = re.compile(r"\\.")
 # What the server's parser reads. Python's also takes other blanks, digits and forms of numbers, such as 1_0 and 0b11.
 _TOKEN = re.compile(
     r"""
-    (?: [ \t\r\n\v\f] | \#[^\n]* )+
+    (?: [ \t\r\n\v\f] | \#[^\n\0]* )+
     | "(?P<text> (?: [^"\\\n\0] | \\. )* )" | '(?P<text_too> (?: [^'\\\n\0] | \\. )* )'
     | [A-Za-z_][A-Za-z0-9_]*
     | (?: 0[xX][0-9a-fA-F]+ | (?: [0-9]+ (?:\.[0-9]*)? | \.[0-9]+ ) (?: [eE][+-]?[0-9]+ )? [fF]? ) (?![A-Za-z0-9_.])

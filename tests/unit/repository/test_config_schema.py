@@ -157,6 +157,11 @@ def test_blanks_and_numbers_that_only_python_reads_are_refused(word):
     assert (caught.value.kind, caught.value.where) == ("bad-config", "config.pbtxt:2")
 
 
+def test_a_zero_byte_is_refused_in_a_comment_too():
+    with pytest.raises(InputError, match=r"the server does not read '\\x00'"):
+        parse_config('backend: "python"  # a\0b\n', "config.pbtxt")
+
+
 def test_blanks_and_numbers_that_the_server_reads_are_read():
     text = "max_batch_size:\v0x8\finput { dims: [ - 1, -\n2, 010 ] } # \u00a0\nname: '- 1 \u00a0#- 1'"
     config = parse_config(text, "f")
