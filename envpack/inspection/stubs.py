@@ -12,6 +12,7 @@ from envpack.archive.manifest import read_metadata
 from envpack.inspection.facts import archived_numpy, image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.files import environment_findings, environment_path_findings, find_unsupported_archive
 from envpack.inspection.preflight import find_damage, preflight_model
+from envpack.repository.code import used_too_early
 from envpack.repository.model import Model
 from envpack.repository.placement import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
 from envpack.settings.releases import Release
@@ -106,6 +107,10 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
         what = f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
         yield fault("numpy-unsupported", model.folder, what, fix)
+    elif name := used_too_early(model.folder, model.config):
+        what = f"its code uses pb_utils.{name} when it is imported, and the stub of Triton {release.name} adds it later"
+        fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
+        yield fault("interface-broken", model.folder, what, fix)
 
 
 def _lone_stub_findings(model: Model, release: Release) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from envpack.inspection.preflight import find_unsafe_archive
 from envpack.inspection.stubs import fit_findings
 from envpack.lock.lockfile import read_lock
 from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.repository.code import used_too_early
 from envpack.repository.folders import requirements_file
 from envpack.repository.model import Model
 from envpack.repository.placement import (
@@ -85,6 +86,7 @@ class Placement:
     def needs_stub(self) -> bool:
         """Whether the model gets a stub whatever its environment contains."""
         wanted = self.backends is not None or self.starts_warm or (self.model.folder / STUB_NAME).exists()
+        wanted = wanted or bool(used_too_early(self.model.folder, self.model.config))
         return self.stub == "always" or (self.stub == "auto" and wanted)
 
 
@@ -128,7 +130,7 @@ def build_request(project: Project, model: Model) -> Build:
     return Build(source=dataclasses.replace(source, stub=stub), placement=placement, python=python)
 
 
-_OF_THE_STUB = {"python-mismatch", "numpy-unsupported"}
+_OF_THE_STUB = {"python-mismatch", "numpy-unsupported", "interface-broken"}
 
 
 def kept_environment(project: Project, model: Model) -> Path | None:

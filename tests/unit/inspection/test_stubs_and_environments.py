@@ -81,6 +81,16 @@ class TestStubs:
         (project.repository / "one/env/envpack-environment.json").write_text(manifest)
         assert kinds(project, release) == [("error", "numpy-unsupported")]
 
+    def test_code_that_uses_what_the_releases_own_stub_adds_later(self, project, release):
+        code = "import triton_python_backend_utils as pb_utils\ndef check(tensor: pb_utils.Tensor): ...\n"
+        (project.repository / "one/1/model.py").write_text(code)
+        (found,) = inspect_repository(project, release).findings
+        assert (found.severity, found.kind) == ("error", "interface-broken")
+        assert (
+            found.what
+            == "its code uses pb_utils.Tensor when it is imported, and the stub of Triton 24.10 adds it later"
+        )
+
 
 def test_a_folder_of_another_system(project, release):
     library = next((project.repository / "one/env/lib").iterdir())

@@ -178,6 +178,13 @@ def test_when_a_model_needs_a_stub_whatever_its_environment(repository, config, 
     assert request.source.stub == ("always" if wanted else stub)
 
 
+def test_a_model_whose_code_uses_what_a_stub_of_the_release_adds_later_needs_a_stub(repository):
+    code = "import triton_python_backend_utils as pb\ndef check(tensor: pb.Tensor): ...\n"
+    (repository / "m/1/model.py").write_text(code)
+    assert request_for(repository, stub="auto").placement.needs_stub
+    assert not request_for(repository, stub="never").placement.needs_stub
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "message", "hint"),
     [
