@@ -107,7 +107,7 @@ def unresolvable_hint(message: str, requirements: Sequence[str], own: Mapping[st
 def _index_hint(flat: str) -> str:
     """What to do about a version that the index does not have, or has in vain, ``""`` if uv does not say so."""
     if yanked := re.search(rf"({_NAME}==[^\s,]+) was yanked", flat):
-        return f"its author withdrew it: choose another version, or write {yanked[1]} to have it all the same"
+        return f"its author has withdrawn it: choose another version, or write {yanked[1]} to install it nevertheless"
     if "has invalid metadata" in flat:
         return "choose another version: uv refuses the metadata of this one, as pip does since 24.1"
     if empty := _EMPTY_PAGE.search(flat):

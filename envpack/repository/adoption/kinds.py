@@ -172,7 +172,7 @@ def _read(path: Path, python: str, *, native: bool) -> Artifact:
     if is_pickle(start):
         return read_estimator(path, python)
     if start[:1] != b"\x08":  # the first field of an ONNX model
-        in_model = "requirements belong into the folder of a model: `envpack init --template` lists what writes one"
+        in_model = "requirements belong in the folder of a model; `envpack init --template` lists templates for one"
         fix = in_model if has_name_of_requirements(path) else OTHER_MODELS
         raise bad_artifact("this is no model that envpack can read", fix, path)
     return Artifact(

@@ -256,7 +256,7 @@ def read_pip_file(source: Source) -> Requirements:
         reader.read_file(source.path)
     except InputError as error:
         if source.path.suffix not in (".txt", ".in", ".lock"):
-            error.hint += f"; {source.path.name} is read as a requirements.txt, for its name is that of no other format"
+            error.hint += f"; {source.path.name} has the name of no other format, so it is read as a requirements.txt"
         raise
     if any(" --hash=" not in line for line in reader.pip):
         reader.warnings += _of_uv_alone(source, " ".join(reader.options))

@@ -168,7 +168,7 @@ def because(text):
             ["six"],
             "unresolvable",
             "'six'",
-            "choose another version, or write six==1.0 to have it all the same",
+            "choose another version, or write six==1.0 to install it nevertheless",
         ),
         (
             because("there is no version of numpy==99 and you require numpy==99"),

@@ -56,7 +56,11 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
         ),
         ("requirements.txt", "a==1.0=py310_0\n", "conda env export > environment.yml"),
         ("requirements.txt", "a 1.0\n", "write a==1.0"),
-        ("Dockerfile", "FROM a/b:1\n", "Dockerfile is read as a requirements.txt, for its name is that of no other"),
+        (
+            "Dockerfile",
+            "FROM a/b:1\n",
+            "Dockerfile has the name of no other format, so it is read as a requirements.txt",
+        ),
         ("requirements.txt", "a b, c\n", "write it like numpy<2, each on a line of its own"),
         ("requirements.txt", "--config-settings x\n", "remove it"),
         ("requirements.txt", "${NO_SUCH_VARIABLE_HERE}\n", "set the environment variable"),

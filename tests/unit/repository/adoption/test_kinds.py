@@ -109,4 +109,4 @@ def test_requirements_are_no_trained_model(tmp_path, name):
     (tmp_path / name).write_text("dependencies: [six]\n")
     with pytest.raises(InputError) as refused:
         inspect_artifact(str(tmp_path / name))
-    assert refused.value.hint.startswith("requirements belong into the folder of a model: ")
+    assert refused.value.hint.startswith("requirements belong in the folder of a model; ")
