@@ -84,16 +84,14 @@ void Execution::Spawn(const py::object& coroutine, EventLoop& loop) const {
   });
 }
 
-// The model can answer as long as it refers to a request or to its sender. Requests without a response
-// factory count as answered.
+// Of a request that is not answered: the model can answer as long as it refers to it or to its sender.
 bool Execution::IsLost(std::size_t index) const {
   const auto& request = requests_[index];
-  const auto& sender = request->sender();
-  return !IsAnswered(index) && request.use_count() == 1 && sender.use_count() == 1 &&
-         !sender->IsFactoryDeleted() && !request->IsRescheduled();
+  return request.use_count() == 1 && request->sender().use_count() == 1 && !request->IsRescheduled();
 }
 
-// What the model still refers to can be lost later, for example with a thread that raises.
+// What the model still refers to can be lost later, for example with a thread that raises. Requests without a
+// response factory count as answered.
 void Execution::FailLost() const {
   std::vector<module::ResponseSender*> lost;
   std::vector<module::ResponseSender*> kept;
@@ -103,6 +101,10 @@ void Execution::FailLost() const {
   }
   if (lost.empty() && kept.empty()) return;
   const std::string text = LossAtReturn(name_, wire_.Decoupled());
+  const auto is_complete = [](module::ResponseSender* sender) { return sender->IsComplete(); };
+  if (lost.size() == requests_.size() && std::none_of(lost.begin(), lost.end(), is_complete)) {
+    throw module::ModelException(text);
+  }
   for (module::ResponseSender* sender : lost) sender->FailWhenLost(channel::RequestFailure(name_, text));
   for (module::ResponseSender* sender : kept)
     sender->FailWhenLost(channel::RequestFailure(name_, LaterLoss(name_)));

@@ -132,15 +132,11 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
   }
 }
 
-// After the only response of a request that is not decoupled, only the end is missing.
 bool ResponseSender::Fail(const std::string& text) noexcept {
   try {
-    std::unique_lock lock(mutex_);
-    const bool is_complete = !decoupled_ && state_.has_responded;
-    lock.unlock();
     using Outputs = std::vector<std::shared_ptr<Tensor>>;
     const auto error = std::make_shared<InferenceResponse>(Outputs(), abi::Error{text});
-    Send(is_complete ? nullptr : error, abi::kResponseFinal);
+    Send(IsComplete() ? nullptr : error, abi::kResponseFinal);
     return true;
   } catch (const std::exception&) {
     return false;

@@ -74,6 +74,12 @@ class ResponseSender {
   // would wait for ever.
   void FailWhenLost(const std::string& text) { loss_ = text; }
 
+  // Whether only the end is missing: after the only response of a request that is not decoupled.
+  bool IsComplete() {
+    const std::lock_guard lock(mutex_);
+    return !decoupled_ && state_.has_responded;
+  }
+
   void SetRescheduled(bool is_rescheduled) { is_rescheduled_ = is_rescheduled; }
   bool IsRescheduled() const { return is_rescheduled_; }
 
