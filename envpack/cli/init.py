@@ -104,7 +104,7 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
     console.warned(*made.warnings)
     repository = str(made.folder.parent)
     command = "verify" if native else "build"
-    console.next_step("envpack", command, "--repository", repository, *said.words(command), made.folder.name)
+    console.next_step("envpack", command, "--repository", repository, *made.said.words(command), made.folder.name)
     console.result(
         {
             "from": made.title,

@@ -66,6 +66,7 @@ class EnvironmentBuildError(EnvpackError):
     """An execution environment could not be resolved, installed or packed."""
 
     exit_code = 4
+    fitting_python = ""  # for which the requirements resolve, if they do not for the one that was chosen
 
 
 class StubError(EnvpackError):

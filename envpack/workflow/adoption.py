@@ -17,7 +17,7 @@ from envpack.repository.model import UNADDRESSABLE, open_model
 from envpack.settings.project import Project, open_project
 from envpack.settings.table import Settings
 from envpack.support.entry_locks import kept
-from envpack.support.errors import EnvpackError, Finding, InputError, storage_errors
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, Finding, InputError, storage_errors
 from envpack.support.folders import check_models_path, real_path, whole_path
 from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import redact
@@ -36,6 +36,7 @@ class AdoptedModel:
         inputs: names of its inputs.
         outputs: names of its outputs.
         samples: how many samples have answers of the artifact.
+        said: the settings that it builds with: those of the caller, with another Python if only that has its packages.
         warnings: what the user should know.
     """
 
@@ -44,6 +45,7 @@ class AdoptedModel:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     samples: int
+    said: Settings
     warnings: tuple[str, ...]
 
 
@@ -72,27 +74,41 @@ def adopt(
     progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:
         _refuse(pointer_finding(file) for file in [Path(source)] if is_pointer(file))
-        found = inspect_artifact(source, python=said.python, native=native)
-        progress.end(found.title)
-        if real_path(folder).is_relative_to(real_path(found.source)):
-            what = "the model cannot be written into the folder that it is made of"
-            raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
-        with _repository(folder.parent), filled_folder(folder) as partial:
-            write_artifact(found, partial)
+        with _repository(folder.parent):
+            project = open_project(folder.parent, said)
+            named = project.of(folder.name).python
+            found = inspect_artifact(source, python=named, native=native)
+            progress.end(found.title)
+            if real_path(folder).is_relative_to(real_path(found.source)):
+                what = "the model cannot be written into the folder that it is made of"
+                raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
             try:
-                _refuse(pointer_findings(partial, None))
-                project = _project_of(partial, open_project(folder.parent, said), folder.name)
-                answers = _answers(found, project, partial, progress)
-            except EnvpackError as error:
-                error.where = _place(error.where, partial, found)
-                raise
-            write_served(found, answers, partial)
+                return _written(found, project, folder, progress)
+            except EnvironmentBuildError as error:
+                if not error.fitting_python or named:
+                    raise
+                progress.detail(f"{error.message}, so the model gets Python {error.fitting_python}")
+                found = inspect_artifact(source, python=error.fitting_python, native=native)
+                return _written(found, project.saying(Settings(python=error.fitting_python)), folder, progress)
+
+
+def _written(found: Artifact, project: Project, folder: Path, progress: Progress) -> AdoptedModel:
+    with filled_folder(folder) as partial:
+        write_artifact(found, partial)
+        try:
+            _refuse(pointer_findings(partial, None))
+            answers = _answers(found, _project_of(partial, project, folder.name), partial, progress)
+        except EnvpackError as error:
+            error.where = _place(error.where, partial, found)
+            raise
+        write_served(found, answers, partial)
     return AdoptedModel(
         folder=folder,
         title=found.title,
         inputs=tuple(tensor.name for tensor in answers.inputs),
         outputs=tuple(tensor.name for tensor in answers.outputs),
         samples=len(answers.data),
+        said=project.said,
         warnings=tuple(note.replace(str(partial), str(folder)) for note in (*found.notes, *answers.notes)),
     )
 

@@ -189,12 +189,12 @@ def _other_pythons_in_hint(recipe: Recipe, progress: Progress) -> Iterator[None]
         yield
     except EnvironmentBuildError as error:
         if error.kind in DOES_NOT_FIT and not recipe.requirements.python:
-            error.hint += _other_pythons(recipe, progress)
+            _name_other_pythons(error, recipe, progress)
         raise
 
 
-def _other_pythons(recipe: Recipe, progress: Progress) -> str:
-    """The end of the hint: the nearest Python for which requirements resolve, or all that they allow if none is tried.
+def _name_other_pythons(error: EnvironmentBuildError, recipe: Recipe, progress: Progress) -> None:
+    """Add to the hint the nearest Python for which requirements resolve, or all that they allow if none is tried.
 
     Pins that another Python wrote, as `pip freeze` does, often fit that one alone.
     """
@@ -203,11 +203,14 @@ def _other_pythons(recipe: Recipe, progress: Progress) -> str:
     nearest = sorted(others, key=lambda minor: (abs(SUPPORTED.index(minor) - at), -SUPPORTED.index(minor)))
     with contextlib.suppress(EnvpackError):
         if can_try(recipe.requirements, recipe.options()):
-            fitting = _fitting_python(recipe, nearest, progress)
-            return f"; or take a Python for which all of it resolves: --python {fitting}" if fitting else ""
+            if fitting := _fitting_python(recipe, nearest, progress):
+                error.fitting_python = fitting
+                error.hint += f"; or take a Python for which all of it resolves: --python {fitting}"
+            return
     if pythons and others:
-        return f"; or choose another Python that {pythons} allows: --python {' or '.join(others)}"
-    return "; or choose another Python with --python" if recipe.requirements.projects else ""
+        error.hint += f"; or choose another Python that {pythons} allows: --python {' or '.join(others)}"
+    elif recipe.requirements.projects:
+        error.hint += "; or choose another Python with --python"
 
 
 def _fitting_python(recipe: Recipe, minors: Sequence[str], progress: Progress) -> str:

@@ -70,6 +70,29 @@ def test_the_next_command_builds_with_the_options_that_it_was_made_with(folder, 
     assert proposed in capsys.readouterr().err.splitlines()
 
 
+@pytest.mark.parametrize("python", ["", "3.10"], ids=["chosen by envpack", "named"])
+def test_another_python_is_taken_if_only_that_has_the_packages_and_none_is_named(folder, monkeypatch, capsys, python):
+    there = module.environment_in_cache
+
+    def environment_in_cache(project, model, progress):
+        if project.of(model.folder.name).python == "3.11":
+            return there(project, model, progress)
+        error = EnvironmentBuildError("wheel-missing", "it has no wheel", "choose another version")
+        error.fitting_python = "3.11"
+        raise error
+
+    monkeypatch.setattr(module, "environment_in_cache", environment_in_cache)
+    words = ["--python", python] if python else []
+    status = run(["init", "--from", "app:double", *words, str(folder.models / "twice")])
+    said = capsys.readouterr().err
+    if python:
+        assert (status, folder.models.exists()) == (4, False)
+        return
+    assert status == 0
+    assert "it has no wheel, so the model gets Python 3.11" in said
+    assert f"next: envpack build --repository {folder.models} --python 3.11 twice" in said.splitlines()
+
+
 def test_a_folder_that_has_something_is_left_alone(folder):
     (folder.models / "twice").mkdir(parents=True)
     adopt("app:double", folder.models / "twice")
