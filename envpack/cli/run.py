@@ -140,7 +140,9 @@ def _files(inputs: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _show(trial: Trial, console: Console) -> None:
     if not trial.answers:
-        console.warned(f"nothing was sent to {trial.model}: give --input, since no request can be made up")
+        has_inputs = bool(trial.config.inputs)
+        fix = "give --input, since no request can be made up" if has_inputs else "declare its inputs in config.pbtxt"
+        console.warned(f"nothing was sent to {trial.model}: {fix}")
     for answer in trial.answers:
         if answer.made_up:
             before = f", after {answer.refused} that it refused" if answer.refused and not answer.fault else ""

@@ -21,7 +21,7 @@ from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
 from envpack.verification.checks.concurrency import shortened
 from envpack.verification.checks.inference import configuration_mismatch, percentile
-from envpack.verification.choice import Attempts
+from envpack.verification.choice import DECLARE_THEM, NO_INPUTS, Attempts
 from envpack.verification.explanations import explain, explain_answer, reported_error
 from envpack.verification.requests import generate_variants, with_items
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
@@ -276,6 +276,8 @@ def read_requests(sources: Sequence[str], config: ServedConfig, model: str, fold
     if not sources:
         own = folder / SAMPLES_FILE
         return _from_samples(own, config, model) if os.path.lexists(own) else ((), None)
+    if not config.inputs:
+        raise _bad(Path(sources[0]), NO_INPUTS, DECLARE_THEM)
     given = [_split(source, config) for source in sources]
     samples = [file for name, file in given if not name and file.suffix == ".json"]
     if samples and len(given) > 1:

@@ -36,6 +36,8 @@ from envpack.verification.requests import (
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
 
+NO_INPUTS = "neither config.pbtxt nor the model names an input"
+DECLARE_THEM = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
 _WITHOUT_PARAMETERS = "let execute do without parameters of requests, as samples have none: parameters.get(KEY, …)"
 _OF_A_MODEL = 500  # status of its errors
 _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
@@ -75,9 +77,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         first = _first_sample(samples)
         return Chosen(requests=(first,), samples=samples, other=_other_sample(samples, first))
     if not config.inputs:
-        why = "not sent: neither config.pbtxt nor the model names an input"
-        fix = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
-        return NoRequest(unchecked("infer", why, fix))
+        return NoRequest(unchecked("infer", f"not sent: {NO_INPUTS}", DECLARE_THEM))
     if inputs_too_large(config):
         why = "not sent: config.pbtxt declares inputs too large to make up"
         return NoRequest(unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}"))

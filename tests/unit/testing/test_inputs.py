@@ -81,6 +81,13 @@ def test_an_array_is_the_only_input_or_the_one_that_is_named(tmp_path, array, fi
     )
 
 
+def test_nothing_can_be_sent_to_a_model_without_inputs(tmp_path, array):
+    one = array("one.npy", **{"": np.array([1, 2], np.int32)})
+    _, message, hint = refused([one], config(), tmp_path)
+    assert message == "neither config.pbtxt nor the model names an input"
+    assert hint.startswith("declare them in config.pbtxt")
+
+
 def test_an_archive_names_its_inputs_itself(tmp_path, array):
     both = array("both.npz", A=np.array([1], np.int32), B=np.array([2], np.int32))
     assert sent([both], NUMBERS, tmp_path) == {"A": ("INT32", (1,), [1]), "B": ("INT32", (1,), [2])}
