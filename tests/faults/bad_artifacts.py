@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 from tests.faults.bad_input import BadInput, usage
 
 _MLMODEL = (
@@ -91,7 +93,14 @@ ARTIFACTS = (
     _artifact("native", _ARTIFACT, "--native is for ONNX files", code=2, kind="usage", words="a --native"),
     _artifact("no model", {"x.txt": "hello"}, "x.txt: ", "no model", "mlflow.pytorch.save_model(", words="x.txt"),
     _artifact("empty file", {"x.onnx": ""}, "x.onnx: ", "no model", words="x.onnx"),
-    _artifact("pickle of numbers", {"x.pkl": b"\x80\x04K\x01."}, "x.pkl: ", "no model of scikit-learn", words="x.pkl"),
+    _artifact(
+        "pickle of numbers",
+        {"x.pkl": b"\x80\x04K\x01."},
+        "x.pkl: ",
+        "no model of scikit-learn",
+        "package:function",
+        words="x.pkl",
+    ),
     _artifact(
         "pickle of a script's class",
         {"x.pkl": b"\x80\x04\x8c\x08__main__\x94\x8c\x04Mine\x94\x93\x94)\x81\x94."},
@@ -99,6 +108,16 @@ ARTIFACTS = (
         "__main__",
         "module beside the file",
         words="x.pkl",
+    ),
+    _artifact(
+        "archive", {"x.tar.gz": gzip.compress(bytes(1024))}, "x.tar.gz: ", "no pickle", "unpack", words="x.tar.gz"
+    ),
+    BadInput(
+        "artifact: file at a URI",
+        "init --json REPOSITORY/new --from https://example.org/m.onnx",
+        3,
+        "bad-artifact",
+        ("https://example.org/m.onnx: ", "not a file", "download"),
     ),
     _artifact("broken compression", {"x.gz": b"\x1f\x8bnonsense"}, "x.gz: ", "cannot be decompressed", words="x.gz"),
     BadInput(

@@ -53,6 +53,8 @@ def is_pickle(start: bytes) -> bool:
 def read_estimator(file: Path, python: str) -> Artifact:
     """Read which packages a pickled model needs; what it expects and answers, only the model itself knows."""
     content = _content(file)
+    if not _PLAIN.match(content):
+        raise bad_artifact("what it holds in a compressed form is no pickle", "unpack it, and name the model", file)
     if content[-1:] != b"." and len(content) < _MOST:  # the last byte of every pickle
         raise bad_artifact("the pickle breaks off", "copy or write the file again", file)
     found = _VERSION.search(content)
@@ -69,7 +71,7 @@ def read_estimator(file: Path, python: str) -> Artifact:
         what = f"it contains {classes['__main__']} of the program that wrote it (__main__), which no server can import"
         raise bad_artifact(what, "move that class into a module beside the file, and write the file again", file)
     if not (version or own):
-        raise bad_artifact("this pickle contains no model of scikit-learn", "log the model with MLflow", file)
+        raise bad_artifact("this pickle contains no model of scikit-learn", OTHER_MODELS, file)
     modules, others = imported(file.parent, own)
     for folder in file.parents[1:3]:  # no package of that name is installed in place of the project's own
         if above := imported(folder, own)[0].keys() - modules.keys():
@@ -104,6 +106,7 @@ def _content(file: Path) -> bytes | mmap.mmap:
 
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.+")
+_FILES = {".onnx", ".joblib", ".pkl", ".pickle"}
 _FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _FETCH_LIMIT = 3600  # seconds
 # MLflow's own are 7 and 120: it would be silent for minutes about a server that refuses, and longer if it hangs.
@@ -119,6 +122,8 @@ def fetched(text: str) -> Iterator[str]:
     if not _URI.fullmatch(text):
         yield text
         return
+    if Path(text).suffix in _FILES:
+        raise bad_artifact("a URI names a folder of MLflow, not a file", "download the file, and name it", text)
     with tempfile.TemporaryDirectory(prefix="envpack-artifact-") as folder:
         words = [_mlflow(text), "artifacts", "download", "--artifact-uri", text, "--dst-path", folder]
         try:  # It is the user's own program, whose server and credentials are in the user's variables.
