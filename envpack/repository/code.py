@@ -236,6 +236,7 @@ _ALIAS = re.compile(r"^\s*import triton_python_backend_utils(?: as (\w+))?", re.
 # What a stub adds to that module; a release's own does so when it has imported the model.
 _ADDED = {"InferenceRequest", "InferenceResponse", "Logger", "MetricFamily", "PreferredMemory", "Tensor", "TritonError"}
 _ADDED |= {"TritonModelException", "get_model_dir", "is_model_ready", "load_model", "unload_model"}
+_UNCERTAIN = (ast.ClassDef, ast.If, ast.Try, ast.For, ast.While, ast.With)  # may run nothing, or define functions
 
 
 def used_too_early(folder: Path, config: ModelConfig) -> str:
@@ -253,10 +254,11 @@ def used_too_early(folder: Path, config: ModelConfig) -> str:
         for node in [*outer, *(inner for each in outer if isinstance(each, ast.ClassDef) for inner in each.body)]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 node.body = []  # it is run later
-            elif isinstance(node, ast.ClassDef | ast.If | ast.Try):
+            parts = [] if isinstance(node, _UNCERTAIN) else [*ast.walk(node)]
+            if any(isinstance(part, ast.Lambda) for part in parts):
                 continue
-            parts = (part for part in ast.walk(node) if isinstance(part, ast.Attribute) and part.attr in _ADDED)
-            for part in parts:
+            used = (part for part in parts if isinstance(part, ast.Attribute) and part.attr in _ADDED)
+            for part in used:
                 if isinstance(part.value, ast.Name) and part.value.id in modules:
                     return part.attr
     return ""

@@ -223,6 +223,8 @@ def test_code_that_sends_requests(tmp_path_factory, code, sends):
         ("def f():\n def g(request: pb_utils.InferenceRequest): ...", ""),
         ("if TYPE_CHECKING:\n A = pb_utils.Tensor", ""),
         ("try:\n A = pb_utils.Tensor\nexcept AttributeError: ...", ""),
+        ("answer = lambda array: pb_utils.Tensor('OUT', array)", ""),
+        ("for name in ():\n def f(): return pb_utils.Tensor", ""),
         ("def f(request: other.InferenceRequest): ...", ""),
         ("def f(request: pb_utils.InferenceRequest: ...", ""),
     ],
