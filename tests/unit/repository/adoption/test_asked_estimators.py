@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository.adoption.answers import ask
+from envpack.repository.adoption.answers import answers_of, ask
 from envpack.repository.adoption.artifact import Artifact
 from envpack.support.errors import InputError
 from tests.tables import every_row
@@ -97,3 +97,27 @@ def test_a_model_that_other_versions_wrote_fails_because_of_these(answers, tmp_p
     with pytest.raises(InputError) as refused:
         answers("def predict(self, rows): return self.multi_class", python, needs=needs)
     assert refused.value.hint.startswith(fix)
+
+
+RUNTIME = "Fail: [ONNXRuntimeError] : 1 : FAIL : Load model from /a b/.m.partial/1/model.onnx failed:"
+PLACE = "/onnxruntime_src/core/graph/model.cc:181 onnxruntime::Model::Model(onnx::ModelProto&&, const Options&) "
+
+
+@every_row(
+    ("error", "reason", "fix"),
+    [
+        (f"{RUNTIME}{PLACE}Unsupported model IR version: 13", ": Unsupported model IR version: 13", "--python 3.12"),
+        (
+            f"Exception: {PLACE[:-1]}::<lambda()> Failed to construct locale with name:en_US.UTF-8",
+            "Exception: Failed to construct locale with name:en_US.UTF-8",
+            "the option {'locale': 'C'}",
+        ),
+        (f"{RUNTIME}Fatal error: MyOp(-1) is not", "FAIL : Fatal error: MyOp(-1) is not", "onnx.checker.check_model"),
+    ],
+)
+def test_what_onnx_runtime_says_is_told_without_its_own_source(error, reason, fix):
+    artifact = Artifact(kind="onnx", title="", source=Path("m.onnx"), files={}, requirements={})
+    with pytest.raises(InputError) as refused:
+        answers_of(artifact, {"step": "be loaded", "error": error}, "")
+    assert refused.value.message.endswith(reason)
+    assert fix in refused.value.hint
