@@ -179,7 +179,8 @@ def _batch_faults(inputs: Sequence[RawTensor], largest: int) -> Iterator[str]:
         yield f"its inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}"
     for size in sizes:
         if not 1 <= size <= largest:
-            yield f"its batch has {size} items, and the model takes 1 to {largest}"
+            shape = list(inputs[0].shape)
+            yield f"its batch has {size} items, by the shape {shape}, and the model takes 1 to {largest}"
 
 
 def _tensor_faults(tensor: RawTensor, entry: Any, *, batched: bool) -> Iterator[str]:

@@ -312,7 +312,7 @@ def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
     if equals and name in names:
         return name, Path(rest)
     if equals and not Path(source).exists():
-        raise _bad(Path(source), f"the model has no input {name!r}, only {', '.join(names)}", "name one of its inputs")
+        raise _no_input(Path(source), name, config, "name one of its inputs")
     return "", Path(source)
 
 
@@ -349,11 +349,19 @@ def _tensors(name: str, file: Path, config: ServedConfig) -> Iterator[RawTensor]
 
 def _arrays(file: Path, name: str, config: ServedConfig) -> Iterator[RawTensor]:
     inputs = {entry.name: entry for entry in config.inputs}
-    for own, array in read_arrays(file).items():
-        target = own or name or (config.inputs[0].name if len(config.inputs) == 1 else "")
+    arrays = read_arrays(file)
+    one = len(arrays) == 1
+    for own, array in arrays.items():
+        target = (name if one else "") or own or (config.inputs[0].name if len(config.inputs) == 1 else "")
         if target not in inputs:
-            raise _bad(file, f"the model has no input {target!r}, only {', '.join(inputs)}", "say which: INPUT=FILE")
+            raise _no_input(file, target, config, "say which: INPUT=FILE" if one else "name the arrays after inputs")
         yield from_array(target, array, inputs[target].datatype)
+
+
+def _no_input(file: Path, name: str, config: ServedConfig, hint: str) -> InputError:
+    names = ", ".join(entry.name for entry in config.inputs)
+    reason = f"the model has no input {name!r}, only {names}" if name else f"the model has the inputs {names}"
+    return _bad(file, reason, hint)
 
 
 def _bad(file: Path, reason: str, hint: str) -> InputError:

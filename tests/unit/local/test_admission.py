@@ -52,8 +52,18 @@ REFUSED = [
         {},
         "it has no input, and so no batch dimension",
     ),
-    (BATCHED, (ints("A", 5, 2), ints("B", 5, 1)), {}, "its batch has 5 items, and the model takes 1 to 4"),
-    (BATCHED, (ints("A", 0, 2), ints("B", 0, 1)), {}, "its batch has 0 items, and the model takes 1 to 4"),
+    (
+        BATCHED,
+        (ints("A", 5, 2), ints("B", 5, 1)),
+        {},
+        "its batch has 5 items, by the shape [5, 2], and the model takes 1 to 4",
+    ),
+    (
+        BATCHED,
+        (ints("A", 0, 2), ints("B", 0, 1)),
+        {},
+        "its batch has 0 items, by the shape [0, 2], and the model takes 1 to 4",
+    ),
     (
         TWO,
         (ints("A", 2, datatype="FP32"), ints("B", 1)),

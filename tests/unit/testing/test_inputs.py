@@ -76,7 +76,7 @@ def test_an_array_is_the_only_input_or_the_one_that_is_named(tmp_path, array, fi
     assert sent([f"A={one}", text], TEXT, tmp_path) == {"A": ("INT32", (2,), [1, 2]), "T": ("BYTES", (1,), [b"x"])}
     assert refused([one], NUMBERS, tmp_path) == (
         str(one),
-        "the model has no input '', only A, B",
+        "the model has the inputs A, B",
         "say which: INPUT=FILE",
     )
 
@@ -92,7 +92,12 @@ def test_an_archive_names_its_inputs_itself(tmp_path, array):
     both = array("both.npz", A=np.array([1], np.int32), B=np.array([2], np.int32))
     assert sent([both], NUMBERS, tmp_path) == {"A": ("INT32", (1,), [1]), "B": ("INT32", (1,), [2])}
     other = array("other.npz", C=np.array([1], np.int32))
-    assert refused([other], NUMBERS, tmp_path)[1] == "the model has no input 'C', only A, B"
+    assert refused([other], NUMBERS, tmp_path)[1:] == ("the model has no input 'C', only A, B", "say which: INPUT=FILE")
+    assert sent([f"B={other}"], NUMBERS, tmp_path) == {"B": ("INT32", (1,), [1])}
+    others = array("others.npz", C=np.array([1], np.int32), D=np.array([2], np.int32))
+    _, said, hint = refused([f"A={others}"], NUMBERS, tmp_path)
+    assert said == "the model has no input 'C', only A, B"
+    assert hint == "name the arrays after inputs"
     assert refused([both, f"A={both}"], NUMBERS, tmp_path) == (
         str(both),
         "the input 'A' is given twice",
@@ -140,6 +145,10 @@ def test_a_name_that_is_no_input_is_refused_unless_it_is_part_of_a_file(tmp_path
         "the model has no input 'X', only T, A",
         "name one of its inputs",
     )
+    nothing = "neither config.pbtxt nor the model names an input", "declare them in config.pbtxt"
+    array = file("a.npy", b"")
+    np.save(array, np.array([1], np.int32))
+    assert [refused([source], config(), tmp_path)[1:] for source in (array, f"X={array}")] == [nothing, nothing]
     odd = file("a=b.png", b"x")
     assert sent([odd], TEXT, tmp_path)["T"][2] == [b"x"]
 

@@ -293,7 +293,7 @@ def test_a_request_that_a_server_rejects_is_in_no_batch(repository, server, tmp_
     repository.add("m", config=BATCHES + CONFIG.replace("[ -1 ]", "[ 1 ]"))
     np.savez(tmp_path / "in.npz", IN=np.zeros((5, 1), np.int32))
     (answer,) = try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.npz")]).answers
-    assert "its batch has 5 items, and the model takes 1 to 4" in answer.fault
+    assert "its batch has 5 items, by the shape [5, 1], and the model takes 1 to 4" in answer.fault
     assert "in a batch" not in answer.fault
 
 
