@@ -12,7 +12,7 @@ from typing import Any
 
 import envpack
 from envpack.archive.folder import changed_files, is_folder_of_mode
-from envpack.archive.manifest import read_metadata
+from envpack.archive.manifest import is_recorded_archive, read_metadata
 from envpack.archive.tarball import is_archive_of_mode
 from envpack.conda.choice import reason_to_fetch
 from envpack.environment.build import find_environment
@@ -213,6 +213,8 @@ def _files(
     """Why the files of a placed environment are not as a build would place them."""
     mode = request.link_mode
     if request.archive_format != "dir":
+        if not (path.is_file() and is_recorded_archive(path)):
+            yield f"{path.name} was changed or removed"
         if environment and not is_archive_of_mode(mode, path, environment, request.archive_format, request.selection):
             yield f"--set link_mode={mode}"
         return

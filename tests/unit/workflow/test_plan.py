@@ -276,6 +276,15 @@ def compiled_otherwise(stub):
         (STUB, None, {"triton": "24.10"}, {f"write {RELEASE_FILE}": "for Triton 24.10"}),
         (STUB | {"triton": "24.10"}, None, {}, {f"remove {RELEASE_FILE}": "no release is named"}),
         (STUB | {"triton": "24.10"}, None, {"triton": "24.10"}, {}),
+        (
+            {"format": "tar"}, lambda m: replaced(m.folder / "python3.10.tar", Path.touch), {},
+            {"replace python3.10.tar": "python3.10.tar was changed or removed"},
+        ),
+        (
+            {"format": "tar.gz"}, lambda m: (m.folder / "python3.10.tar.gz").unlink(), {},
+            {"replace python3.10.tar.gz": "python3.10.tar.gz was changed or removed"},
+        ),
+        ({"format": "tar"}, lambda m: (m.folder / "python3.10.tar").touch(), {}, {}),
         (BACKEND, None, {}, {}),
         (STUB, None, {"stub": "never"}, {}),
     ],
