@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.archive.folder import damage_of
 from envpack.repository.code import called_models, sends_requests
 from envpack.repository.folders import missing_version
 from envpack.repository.model import Model
@@ -78,8 +79,9 @@ def plan_deployment(
     Raises:
         InputError: the repository has no models (``repository-empty``), or what is wrong with the only model.
         ModelsError: what is wrong with each of several models: its files are invalid; its backend is missing
-            (``backend-missing``); its execution environment is missing (``environment-missing``), or config.pbtxt
-            refers to it by a path that differs on the server (``environment-elsewhere``).
+            (``backend-missing``); its execution environment is missing (``environment-missing``) or was changed since
+            the build (``environment-changed``), or config.pbtxt refers to it by a path that differs on the server
+            (``environment-elsewhere``).
     """
     found, errors = open_models(project.repository, names)
     served_from = (project.of().served_from or served_from).rstrip("/") or "/"
@@ -174,6 +176,10 @@ def _cautions(model: Model, deployed: Path | None, repository: Path, served_from
         if not deployed.exists():
             what = f"EXECUTION_ENV_PATH names {deployed.name}, which does not exist"
             raise InputError("environment-missing", what, f"run `envpack build {model.folder.name}`", str(model.folder))
+        if damage := damage_of(deployed):
+            raise InputError(
+                "environment-changed", damage, f"run `envpack build {model.folder.name}`", str(model.folder)
+            )
         return _other_prefix(model, deployed, served_from)
     if is_relative or _within(environment, repository):
         what = "will have another path on the server"

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive.folder import changed_files
+from envpack.archive.folder import damage_of
 from envpack.archive.inspection import refused_members
-from envpack.archive.manifest import is_recorded_archive, read_metadata
 from envpack.inspection.facts import (
     EnvironmentFacts,
     Host,
@@ -26,7 +25,6 @@ from envpack.support.errors import Finding, InputError, StubError
 from envpack.support.folders import check_enterable
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
-from envpack.support.text import printable
 
 
 def preflight_model(
@@ -75,25 +73,9 @@ def find_unsafe_archive(model: Model, release: Release | None) -> Finding | None
 
 
 def find_damage(model: Model) -> Finding | None:
-    """Whether the model's execution environment was changed since envpack placed it.
-
-    Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
-    """
-    path = model.environment
-    metadata = read_metadata(path) if path else {}
-    if path is None or not metadata:
-        return None
-    if path.is_dir():
-        changed = changed_files(path, str(metadata.get("key", "")))
-        if not changed:
-            return None
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        what = f"{path}: {printable(changed[0])} was changed or removed after the build{more}"
-    elif is_recorded_archive(path):
-        return None
-    else:
-        what = f"{path} was changed after the build"
-    return Finding("environment-changed", what, f"run `envpack build {model.folder.name}`")
+    """Whether the model's execution environment was changed since envpack placed it."""
+    what = damage_of(model.environment) if model.environment else ""
+    return Finding("environment-changed", what, f"run `envpack build {model.folder.name}`") if what else None
 
 
 def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:

@@ -16,7 +16,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.archive.folder import changed_files
 from envpack.archive.manifest import archive_metadata_file, is_recorded_archive, read_metadata
 from envpack.archive.reading import is_archive
 from envpack.archive.selection import Selection
@@ -118,8 +117,7 @@ def published_files(
 
     Raises:
         InputError: the only model cannot be published: its environment is not in the cache
-            (``environment-not-cached``) or was changed since (``environment-changed``), or its folder contains what is
-            no file (``special-file``).
+            (``environment-not-cached``), or its folder contains what is no file (``special-file``).
         EnvironmentBuildError: its environment cannot be packed.
         ModelsError: the errors of each of several models.
         StorageError: the disk is full.
@@ -193,21 +191,12 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
         folder = cache_folder("environments").absolute() / Path(str(metadata["key"])).name
         environment = read_environment(folder)
         if environment is not None and environment.content == chosen["of"]:
-            _refuse_changes(model, place, environment)
             return environment, selection
     except (KeyError, TypeError):
         pass
     what = "an object store needs an archive, and the cache does not have the environment that this folder comes from"
     fix = f"run `envpack build --format tar.gz {model.name}`, or `envpack build {model.name}` and publish again"
     raise InputError("environment-not-cached", what, fix, str(place))
-
-
-def _refuse_changes(model: DeployedModel, place: Path, environment: Environment) -> None:
-    """The archive has the files of the cache, and must not differ from what the model was tested with."""
-    if changed := changed_files(place, environment.key):
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        what = f"{printable_line(changed[0])} was changed or removed after the build{more}"
-        raise InputError("environment-changed", what, f"run `envpack build {model.name}`", str(place))
 
 
 def _model_files(
