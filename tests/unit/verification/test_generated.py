@@ -68,6 +68,9 @@ def test_the_number_of_attempts_and_their_size_have_a_limit():
     images = described(config(("TYPE_FP32", [3, -1, -1])))
     assert "variable dimensions of 224" in images
     assert not [text for text in images if "16000" in text]
+    strings = config(("TYPE_STRING", [-1]))
+    large = (Filling({"IN0": kind}, size) for kind, size in (("WAV", 224), ("text", 16_000), ("WAV", 16_000)))
+    assert [len(list(generate_requests(strings, filling))) for filling in large] == [1, 1, 0]
 
 
 def test_a_batch_is_no_variable_dimension():
