@@ -145,10 +145,6 @@ def test_a_name_that_is_no_input_is_refused_unless_it_is_part_of_a_file(tmp_path
         "the model has no input 'X', only T, A",
         "name one of its inputs",
     )
-    nothing = "neither config.pbtxt nor the model names an input", "declare them in config.pbtxt"
-    array = file("a.npy", b"")
-    np.save(array, np.array([1], np.int32))
-    assert [refused([source], config(), tmp_path)[1:] for source in (array, f"X={array}")] == [nothing, nothing]
     odd = file("a=b.png", b"x")
     assert sent([odd], TEXT, tmp_path)["T"][2] == [b"x"]
 
