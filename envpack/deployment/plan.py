@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,11 +91,12 @@ def plan_deployment(
     needed: dict[str, Backend] = {}
     cautions: dict[str, list[str]] = {}
     environments: dict[str, Path | None] = {}
+    damage = functools.cache(damage_of)  # of an environment that many models share, which has thousands of files
     for name, model in found.items():
         try:
             needed |= _backend_of(model, available, backends)
             environments[name] = _deployed_environment(model, None if packs else found)
-            cautions[name] = _cautions(model, environments[name], project.repository, served_from)
+            cautions[name] = _cautions(model, environments[name], damage, project.repository, served_from)
             absent = (step for step in dict.fromkeys(model.steps) if step not in found)
             cautions[name] += [f"{name} runs {step}, which is not in the repository" for step in absent]
             called = called_models(model.folder) if sends_requests(model.folder) else ()
@@ -165,7 +167,9 @@ def _deployed_environment(model: Model, models: Mapping[str, Model] | None) -> P
     return place if own == place else None
 
 
-def _cautions(model: Model, deployed: Path | None, repository: Path, served_from: str) -> list[str]:
+def _cautions(
+    model: Model, deployed: Path | None, damage: Callable[[Path], str], repository: Path, served_from: str
+) -> list[str]:
     """Possible problems of a model's execution environment on the server."""
     environment = model.environment
     if environment is None:
@@ -176,10 +180,8 @@ def _cautions(model: Model, deployed: Path | None, repository: Path, served_from
         if not deployed.exists():
             what = f"EXECUTION_ENV_PATH names {deployed.name}, which does not exist"
             raise InputError("environment-missing", what, f"run `envpack build {model.folder.name}`", str(model.folder))
-        if damage := damage_of(deployed):
-            raise InputError(
-                "environment-changed", damage, f"run `envpack build {model.folder.name}`", str(model.folder)
-            )
+        if what := damage(deployed):
+            raise InputError("environment-changed", what, f"run `envpack build {model.folder.name}`", str(model.folder))
         return _other_prefix(model, deployed, served_from)
     if is_relative or _within(environment, repository):
         what = "will have another path on the server"
