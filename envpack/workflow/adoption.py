@@ -74,18 +74,17 @@ def adopt(
     progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:
         _refuse(pointer_finding(file) for file in [Path(source)] if is_pointer(file))
+        found = inspect_artifact(source, python=said.python, native=native)
+        progress.end(found.title)
+        if real_path(folder).is_relative_to(real_path(found.source)):
+            what = "the model cannot be written into the folder that it is made of"
+            raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
         with _repository(folder.parent):
             project = open_project(folder.parent, said)
-            named = project.of(folder.name).python
-            found = inspect_artifact(source, python=named, native=native)
-            progress.end(found.title)
-            if real_path(folder).is_relative_to(real_path(found.source)):
-                what = "the model cannot be written into the folder that it is made of"
-                raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
             try:
                 return _written(found, project, folder, progress)
             except EnvironmentBuildError as error:
-                if not error.fitting_python or named:
+                if not error.fitting_python or project.of(folder.name).python:
                     raise
                 progress.detail(f"{error.message}, so the model gets Python {error.fitting_python}")
                 found = inspect_artifact(source, python=error.fitting_python, native=native)
@@ -115,15 +114,15 @@ def _written(found: Artifact, project: Project, folder: Path, progress: Progress
 
 @contextlib.contextmanager
 def _repository(folder: Path) -> Iterator[None]:
-    """Make the folder of the models, and remove it if the block fails and it was not there before."""
-    is_new = not folder.exists()
+    """Make the folder of the models and those around it, and remove those again if the block fails."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
-        if is_new:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        with contextlib.suppress(OSError):
+            for place in made:
+                place.rmdir()
         raise
 
 

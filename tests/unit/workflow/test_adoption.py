@@ -154,7 +154,7 @@ def test_a_failure_leaves_nothing_behind(folder, monkeypatch):
 
     monkeypatch.setattr(module, "environment_in_cache", fail)
     with pytest.raises(EnvironmentBuildError) as raised:
-        adopt("app:double", folder.models / "twice")
+        adopt("app:double", folder.models / "of/mine/twice")
     assert raised.value.where == str(folder.source / "app.py"), "the file in the unfinished folder is gone"
     assert not folder.models.exists()
     folder.models.mkdir()
