@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive.manifest import SelectedFiles, holds, is_recorded_archive, read_metadata, selected_files
+from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import is_canonical
 from envpack.environment.inventory import INVENTORY, Entry, parse_inventory
@@ -28,7 +28,6 @@ from envpack.support.links_and_modes import FILE, PROGRAM, Folders, LinkMode, Tr
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import remove_leftovers, replaced_folder
-from envpack.support.text import printable
 
 _LARGEST = 1 << 30  # bytes of an inventory
 _COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
@@ -77,23 +76,6 @@ def changed_files(folder: Path, key: str) -> tuple[str, ...]:
     return tuple(
         path for path in differing(folder, suspects) if path not in links or not _is_copy(folder, path, links[path])
     )
-
-
-def damage_of(environment: Path) -> str:
-    """What of a placed folder or archive was changed since envpack placed it, ``""`` if nothing is known of that.
-
-    Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
-    """
-    metadata = read_metadata(environment)
-    if not metadata or not environment.exists():
-        return ""
-    if not environment.is_dir():
-        return "" if is_recorded_archive(environment) else f"{environment} was changed after the build"
-    changed = changed_files(environment, str(metadata.get("key", "")))
-    if not changed:
-        return ""
-    more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-    return f"{environment}: {printable(changed[0])} was changed or removed after the build{more}"
 
 
 def _is_copy(folder: Path, path: str, target: str) -> bool:

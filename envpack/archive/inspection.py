@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive.comparison import LARGEST, Comparison, Difference, Inspection, is_record
-from envpack.archive.manifest import archive_metadata_file
+from envpack.archive.folder import changed_files
+from envpack.archive.manifest import archive_metadata_file, is_recorded_archive, read_metadata
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, bomb, opened_archive
 from envpack.archive.tar_members import is_canonical, upwards
 from envpack.environment.inventory import INVENTORY, Entry, read_entry
@@ -21,6 +22,7 @@ from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
 from envpack.support.placed_files import MANIFEST
 from envpack.support.pool import map_batches
+from envpack.support.text import printable
 
 _MOST_DEPTH = 128  # folders in each other; real environments have 20
 _MOST_CHARACTERS = 256 << 20  # of the names of all folders
@@ -44,6 +46,23 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
         what = f"this environment cannot be read: {error.strerror}"
         fix = "give a readable folder or archive of an execution environment"
         raise InputError("environment-unreadable", what, fix, str(error.filename or path)) from error
+
+
+def damage_of(environment: Path) -> str:
+    """What of a placed folder or archive was changed since envpack placed it, ``""`` if nothing is known of that.
+
+    Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
+    """
+    metadata = read_metadata(environment)
+    if not metadata or not environment.exists():
+        return ""
+    if not environment.is_dir():
+        return "" if is_recorded_archive(environment) else f"{environment} was changed after the build"
+    changed = changed_files(environment, str(metadata.get("key", "")))
+    if not changed:
+        return ""
+    more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+    return f"{environment}: {printable(changed[0])} was changed or removed after the build{more}"
 
 
 def refused_members(path: Path, *, strict: bool) -> tuple[Difference, ...]:

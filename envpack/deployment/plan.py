@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive.folder import damage_of
+from envpack.archive.inspection import damage_of
 from envpack.repository.code import called_models, sends_requests
 from envpack.repository.folders import missing_version
 from envpack.repository.model import Model

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive.folder import damage_of
-from envpack.archive.inspection import refused_members
+from envpack.archive.inspection import damage_of, refused_members
 from envpack.inspection.facts import (
     EnvironmentFacts,
     Host,
