@@ -246,7 +246,7 @@ def used_too_early(folder: Path, config: ModelConfig) -> str:
     """
     for version in version_folders(folder):
         text = _text(version / (config.default_model_filename or _DEFAULT_FILE))
-        modules = set(_ALIAS.findall(text))
+        modules = {alias or "triton_python_backend_utils" for alias in _ALIAS.findall(text)}
         try:
             outer = ast.parse("" if "from __future__ import annotations" in text else text).body
         except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -217,6 +217,7 @@ def test_code_that_sends_requests(tmp_path_factory, code, sends):
         ("class M:\n async def f(self) -> list[pb_utils.Tensor]: ...", "Tensor"),
         ("def f(log=pb_utils.Logger): ...", "Logger"),
         ("LOG = pb_utils.Logger", "Logger"),
+        ("import triton_python_backend_utils\nLOG = triton_python_backend_utils.Logger", "Logger"),
         ("def f(config: pb_utils.ModelConfig): ...", ""),  # the server's module has it
         ("def f(request: 'pb_utils.InferenceRequest'): ...", ""),
         ("from __future__ import annotations\nimport triton_python_backend_utils as p\ndef f(t: p.Tensor): ...", ""),
