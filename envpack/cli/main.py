@@ -258,7 +258,7 @@ REMOVED = {
     "verify --backend-config": "use --set server_arg=--backend-config=BACKEND,NAME=VALUE",
     **{f"verify {option}": _JOB for option in ("--claim", "--envpack-image", "--envpack-wheel")},
     **{
-        f"verify {option}": "use --timeout SECONDS, which limits both"
+        f"verify {option}": "use --timeout SECONDS, for loads and answers"
         for option in ("--load-timeout", "--infer-timeout")
     },
     "test --triton": "leave it out: tests run on a real server whenever one can be started, and --local runs none",

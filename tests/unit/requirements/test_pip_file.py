@@ -5,6 +5,7 @@ import time
 import pytest
 
 from envpack.requirements.format import read_requirements
+from envpack.requirements.formats import pip_file
 from tests.tables import every_row
 
 HASH = "sha256:" + "0123456789abcdef" * 4
@@ -425,7 +426,7 @@ def test_an_address_with_an_account_is_read(write, address):
         ("pyproject.toml", '[tool.uv]\nindex-url = "https://own.example"\n', True),
         ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://own.example"\nexplicit = true\n', False),
         ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://named.example/simple/"\n', False),
-        ("pyproject.toml", '[tool.uv]\nindex-url = "https://pypi.org/simple"\n', False),
+        ("pyproject.toml", f'[tool.uv]\nindex-url = "https://{pip_file._PUBLIC[0]}/simple"\n', False),
         ("pyproject.toml", "[tool.uv]\nmanaged = true\n", False),
         ("pyproject.toml", "tool = 3\n", False),
         ("pyproject.toml", "[tool]\nuv = 3\n", False),
