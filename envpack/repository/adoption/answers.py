@@ -41,19 +41,16 @@ _FAILED = {
     "mlflow": "try it there: mlflow models predict; and log it again once that works",
     "sklearn": f"write the file again with the versions that load it, or {_LOG}",
     "onnx": "onnx.checker.check_model says what is wrong with a file",
-    "onnx version": "export it with an older opset, by an older onnx; or name a newer Python, which may have a newer"
-    " ONNX Runtime: --python 3.12",
-    "onnx locale": "Triton's images have no such locale either: with skl2onnx, give each text vectorizer the option"
-    " {'locale': 'C'}",
     "function": "correct the module until it can be imported in an empty folder, with the packages that it requires; a"
     " file that it reads is copied with a package alone: make it MODULE/__init__.py, with the file beside it, and open"
     " that by Path(__file__)",
 }
-
-
-_OF_ONNX = {
-    "onnx version": re.compile(r"Unsupported model IR version|Current official support for domain"),
-    "onnx locale": re.compile(r"Failed to construct locale"),
+# What to do about two things that ONNX Runtime says of a file that is not damaged.
+_OF_RUNTIME = {
+    r"Unsupported model IR version|Current official support for domain": "export it with an older opset;"
+    " or name a newer Python, which may have a newer ONNX Runtime: --python 3.12",
+    r"Failed to construct locale": "Triton's images have no such locale either:"
+    " with skl2onnx, give each text vectorizer the option {'locale': 'C'}",
 }
 # Where in its own source ONNX Runtime has failed, and the copy that it was given.
 _PLACE_IN_RUNTIME = re.compile(r"Load model from .{1,4000}? failed:|/onnxruntime_src/\S+ .{1,4000}?\)(?:::\S+)? ")
@@ -135,10 +132,10 @@ def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answ
 
 
 def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> InputError:
-    said = printable_line(one_line(_PLACE_IN_RUNTIME.sub("", reason)))
-    what = f"the model cannot {printable_line(step)} in its own environment: {said}"
-    special = (name for name, pattern in _OF_ONNX.items() if artifact.kind == "onnx" and pattern.search(reason))
-    fix = _FAILED[next(special, artifact.kind)]
+    cause = printable_line(one_line(_PLACE_IN_RUNTIME.sub("", reason)))
+    what = f"the model cannot {printable_line(step)} in its own environment: {cause}"
+    known = _OF_RUNTIME if artifact.kind == "onnx" else {}
+    fix = next((fix for said, fix in known.items() if re.search(said, reason)), _FAILED[artifact.kind])
     own = {Path(name).stem for name in artifact.files}
     if step == _DECLARE:
         fix = _UNDECLARED.get(artifact.kind, fix)
