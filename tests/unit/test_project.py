@@ -10,11 +10,10 @@ from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 
 
-def test_without_a_file_the_defaults_hold(tmp_path):
+def test_without_a_file_nothing_is_said(tmp_path):
     project = open_project(tmp_path)
     assert project.of().triton == ""
     assert project.of("anything").python == ""
-    assert project.of("anything").link_mode == "auto"
 
 
 def test_models_have_their_python_and_requirements(tmp_path):
