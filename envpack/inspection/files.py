@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -21,14 +20,12 @@ from envpack.repository.model import Model
 from envpack.repository.placement import UTILITIES, linked_path_fault
 from envpack.requirements.format import find_requirements
 from envpack.settings.releases import Release
-from envpack.support.bounded_reading import opened, read_bytes, read_source
+from envpack.support.bounded_reading import is_pointer, opened, pointer_finding, read_source
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 from envpack.support.folders import path_in_shell, real_path, shell_fault
 from envpack.support.placed_files import CONFIG_NAME, LOCK_NAME, STUB_NAME
 from envpack.support.text import printable_line
 
-_POINTER = b"version https://git-lfs.github.com/"
-_LARGEST_POINTER = 1024
 _LARGEST_CODE = 1 << 20  # bytes; a server takes more, which would take long here
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"
@@ -181,21 +178,6 @@ def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]
     outside = [environment] if environment and environment not in inside and is_pointer(environment) else []
     if pointers := [*inside, *outside]:
         yield pointer_finding(pointers[0], f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else "")
-
-
-def pointer_finding(file: Path, more: str = "") -> Finding:
-    """The finding for a git-lfs pointer."""
-    what = f"it is a git-lfs pointer, not the file itself{more}"
-    return fault("lfs-pointer", file, what, "fetch the file: `git lfs pull`")
-
-
-def is_pointer(file: Path) -> bool:
-    """Whether a file is a git-lfs pointer, of which nothing else has to be reported."""
-    if not file.is_file() or file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
-        return False
-    with contextlib.suppress(OSError):  # what cannot be read is reported by what has to read it
-        return read_bytes(file).startswith(_POINTER)
-    return False
 
 
 def mode_findings(model: Path, *, served: bool = False) -> Iterator[Finding]:

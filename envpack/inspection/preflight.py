@@ -14,11 +14,12 @@ from envpack.inspection.facts import (
     read_environment_facts,
     read_stub_requirements,
 )
-from envpack.inspection.files import find_unsupported_archive, is_pointer, pointer_finding, rebuild_fix
+from envpack.inspection.files import find_unsupported_archive, rebuild_fix
 from envpack.repository.model import Model
 from envpack.repository.placement import PYTHON_BACKEND
 from envpack.settings.pythons import is_fetchable
 from envpack.settings.releases import Release, all_releases
+from envpack.support.bounded_reading import is_pointer, pointer_finding
 from envpack.support.elf import version_key
 from envpack.support.errors import Finding, InputError, StubError
 from envpack.support.folders import check_enterable

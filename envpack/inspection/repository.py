@@ -21,7 +21,6 @@ from envpack.inspection.files import (
     code_findings,
     environment_findings,
     folder_findings,
-    is_pointer,
     mode_findings,
     module_findings,
     outside_findings,
@@ -39,6 +38,7 @@ from envpack.repository.selection import cycle_error, examine_readable, find_cyc
 from envpack.requirements.locked_packages import check_locked
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
+from envpack.support.bounded_reading import is_pointer
 from envpack.support.errors import Finding, InputError, caution, fault, finding_of_error
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.text import toml_key

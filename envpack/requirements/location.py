@@ -33,6 +33,7 @@ def read_text(path: Path, *, named_at: Location | None = None) -> str:
             raise location.error("is not a file", hint="name a file, such as requirements.txt")
         if path.stat().st_size > _MAX_BYTES:
             raise location.error("is larger than 32 MB", hint="no list of requirements is; name another file")
+        bounded_reading.refuse_pointer(path)
         return decode(bounded_reading.read_bytes(path, most=_MAX_BYTES))
     except OSError as error:
         raise location.error(f"cannot be read: {error.strerror}", hint="make it readable") from error

@@ -16,7 +16,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from envpack.support.errors import Finding, fault, refuse
+
 MOST = 64 << 20  # bytes
+_POINTER = b"version https://git-lfs.github.com/"  # begins what git-lfs leaves in place of a file
+_LARGEST_POINTER = 1024
 _MANY_PARTS = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 
@@ -105,3 +109,23 @@ def sha256_of(file: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     with opened(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def pointer_finding(file: Path, more: str = "") -> Finding:
+    """The finding for a git-lfs pointer."""
+    what = f"it is a git-lfs pointer, not the file itself{more}"
+    return fault("lfs-pointer", file, what, "fetch the file: `git lfs pull`")
+
+
+def is_pointer(file: Path) -> bool:
+    """Whether a file is a git-lfs pointer, of which nothing else has to be reported."""
+    if not file.is_file() or file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
+        return False
+    with contextlib.suppress(OSError):  # what cannot be read is reported by what has to read it
+        return read_bytes(file).startswith(_POINTER)
+    return False
+
+
+def refuse_pointer(file: Path) -> None:
+    """Raise an `InputError` if a file is a git-lfs pointer."""
+    refuse([pointer_finding(file)] if is_pointer(file) else [])

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -129,6 +129,12 @@ def fault(kind: str, where: Path, what: str, fix: str) -> Finding:
 def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
     """A warning: some servers cannot serve it."""
     return Finding(kind, what, fix, where, "warning")
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Raise the first of findings as an error, if there is one."""
+    for one in findings:
+        raise InputError(one.kind, one.what, one.fix, str(one.where))
 
 
 def finding_of_error(error: EnvpackError, where: Path) -> Finding:

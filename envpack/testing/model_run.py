@@ -30,7 +30,7 @@ from envpack.support.replacement import replaced_file
 from envpack.testing.model import ModelError, Models, check_can_save, save_arrays
 from envpack.testing.opening import LOCALLY, LocalModels, find_runtime, open_models, where
 from envpack.testing.trial import Trial, check_sources, fix_of, try_model
-from envpack.verification.hidden_files import fix_of_written_path
+from envpack.verification.hidden_files import fix_of_pointer, fix_of_written_path
 from envpack.verification.samples import SAMPLES_FILE, add_samples
 
 if TYPE_CHECKING:
@@ -127,11 +127,11 @@ def run_model(
             record = _kept(tools.memray_file, memory_record)
             done = dataclasses.replace(done, functions=tools.functions(), memory_record=record)
     except ModelError as error:
-        hint = error.fix or _moved(error.text, project) or fix_of(error.text)
+        folder = project.repository / name
+        hint = error.fix or _moved(error.text, project) or fix_of(error.text) or fix_of_pointer(folder)
         at = "correct the model; its own lines are named above"
         hint = hint or (at if "\n" in error.text else f"look for a fault in its files: `envpack inspect {name}`")
-        place = str(project.repository / name)
-        raise InputError("model-failed", error.text, hint, place) from error
+        raise InputError("model-failed", error.text, hint, str(folder)) from error
     responses = done.trial.answers[-1].responses if done.trial.answers else ()
     if output is not None and responses and responses[-1].error is None:  # an error leaves an earlier file as it is
         save_arrays(responses[-1].outputs, output)

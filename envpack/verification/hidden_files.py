@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from envpack.inspection.files import ACTIVATE, content_findings, module_findings
+from envpack.inspection.files import ACTIVATE, content_findings, module_findings, pointer_findings
 from envpack.inspection.stubs import mode_fix
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -33,11 +33,9 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     """
     repository = model.folder.parent
     moved = fix_of_written_path(failure.reason, repository, server.server_path(repository), server.unreadable)
-    if moved:
-        return replace(failure, fix=moved)
-    for name, finding in module_findings(model).items() if model.has_stub else ():
-        if f"'{name}'" in failure.reason:
-            return replace(failure, fix=f"{finding.where}: {finding.what}; {finding.fix}")
+    unfetched = fix_of_pointer(model.folder) if failure.kind == "load-failed" else ""
+    if fix := moved or unfetched or _fix_of_module(model, failure.reason):
+        return replace(failure, fix=fix)
     details = (failure.reason, *failure.details)
     stub = model.folder / STUB_NAME
     is_closed = failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111
@@ -59,6 +57,19 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     is_all_of_it = hidden == model.folder.parent  # other models are none of this one's business
     closed = hidden if is_all_of_it or not hidden.is_relative_to(model.folder) else model.folder
     return Failure("not-for-everybody", reason, details, f"chmod {'' if is_all_of_it else '-R '}a+rX {closed}")
+
+
+def _fix_of_module(model: Model, reason: str) -> str:
+    findings = module_findings(model).items() if model.has_stub else ()
+    return next((f"{one.where}: {one.what}; {one.fix}" for name, one in findings if f"'{name}'" in reason), "")
+
+
+def fix_of_pointer(folder: Path) -> str:
+    """What to do about a file of a model that git-lfs did not fetch, as an unknown error may be due to that; ``""`` if
+    there is none.
+    """
+    finding = next(pointer_findings(folder, None), None)
+    return f"{finding.where}: {finding.what}; {finding.fix}" if finding else ""
 
 
 def why_hidden(server: Server, model: Model, said: str) -> tuple[str, ...]:

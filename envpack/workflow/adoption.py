@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.inspection.files import is_pointer, pointer_finding, pointer_findings
+from envpack.inspection.files import pointer_findings
 from envpack.repository.adoption.answers import Answers, ask
 from envpack.repository.adoption.artifact import Artifact
 from envpack.repository.adoption.files import write_artifact, write_served
@@ -16,8 +16,9 @@ from envpack.repository.adoption.kinds import fetched, inspect_artifact
 from envpack.repository.model import UNADDRESSABLE, open_model
 from envpack.settings.project import Project, open_project
 from envpack.settings.table import Settings
+from envpack.support.bounded_reading import refuse_pointer
 from envpack.support.entry_locks import kept
-from envpack.support.errors import EnvironmentBuildError, EnvpackError, Finding, InputError, storage_errors
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, refuse, storage_errors
 from envpack.support.folders import check_models_path, real_path, whole_path
 from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import redact
@@ -73,7 +74,7 @@ def adopt(
     _check_folder(folder, native=native)
     progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:
-        _refuse(pointer_finding(file) for file in [Path(source)] if is_pointer(file))
+        refuse_pointer(Path(source))
         found = inspect_artifact(source, python=said.python, native=native)
         progress.end(found.title)
         if real_path(folder).is_relative_to(real_path(found.source)):
@@ -95,7 +96,7 @@ def _written(found: Artifact, project: Project, folder: Path, progress: Progress
     with filled_folder(folder) as partial:
         write_artifact(found, partial)
         try:
-            _refuse(pointer_findings(partial, None))
+            refuse(pointer_findings(partial, None))
             answers = _answers(found, _project_of(partial, project, folder.name), partial, progress)
         except EnvpackError as error:
             error.where = _place(error.where, partial, found)
@@ -133,11 +134,6 @@ def _check_folder(folder: Path, *, native: bool) -> None:
     if not native:  # no shell starts those
         check_models_path(folder)
     check_fillable(folder)
-
-
-def _refuse(findings: Iterable[Finding]) -> None:
-    for one in findings:
-        raise InputError(one.kind, one.what, one.fix, str(one.where))
 
 
 def _project_of(partial: Path, project: Project, name: str) -> Project:

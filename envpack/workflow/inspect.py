@@ -20,6 +20,7 @@ from envpack.settings.project import open_project
 from envpack.settings.releases import find_release
 from envpack.settings.table import Settings
 from envpack.stub.inspection import StubFacts, inspect_stub as read_facts
+from envpack.support.bounded_reading import refuse_pointer
 from envpack.support.errors import Finding, InputError, StubError, UsageError, storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.placed_files import MANIFEST
@@ -125,6 +126,7 @@ def identify(path: Path) -> Literal["models", "environment", "stub"]:
         raise InputError("repository-empty", what, no_models(path, "envpack inspect").hint, str(path))
     if is_archive(path):
         return "environment"
+    refuse_pointer(path)
     if path.is_file() and (form := other_format(path)):
         what = f"it is compressed with {form}, and servers only read tar and tar.gz"
         fix = "build a supported archive: `envpack build --format tar.gz`; or unpack it and name the folder"

@@ -47,6 +47,14 @@ def test_missing_file_is_a_clear_error(tmp_path):
         read_requirements(tmp_path / "requirements.txt")
 
 
+@pytest.mark.parametrize("name", ["requirements.txt", "environment.yml", "uv.lock"])
+def test_a_file_that_git_lfs_has_not_fetched_is_a_clear_error(tmp_path, name):
+    file = write(tmp_path, name, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(InputError, match="it is a git-lfs pointer, not the file itself") as raised:
+        read_requirements(file)
+    assert (raised.value.kind, raised.value.where) == ("lfs-pointer", str(file))
+
+
 def test_model_without_a_file_requires_nothing():
     assert read_requirements(None) == Requirements()
 

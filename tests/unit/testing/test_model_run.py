@@ -272,6 +272,15 @@ def test_a_model_that_cannot_be_loaded_is_an_error_with_its_place_and_a_hint(rep
     assert hint in error.hint
 
 
+def test_weights_that_git_lfs_has_not_fetched_are_named(repository, array):
+    repository.add("m", "raise ValueError('invalid load key')")
+    (repository.folder / "m/weights.pkl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(InputError) as raised:
+        run_model(repository.project, "m", array)
+    hint = "m/weights.pkl: it is a git-lfs pointer, not the file itself; fetch the file: `git lfs pull`"
+    assert (raised.value.message, hint in raised.value.hint) == ("invalid load key", True)
+
+
 # Models that only a server runs
 
 

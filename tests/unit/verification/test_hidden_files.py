@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,12 +51,12 @@ def model():
         yield Path(folder) / "models/m"
 
 
-def explained(model, reason, closed=None):
+def explained(model, reason, closed=None, kind="bad-config"):
     place = model.parents[1] / "mounted/somewhere/models"
     server = Container(model.parent, place)
     if closed:
         (place / "m" / closed).chmod(0)
-    failure = Failure("bad-config", reason.replace("THERE", f"{place}/m"), (), "correct config.pbtxt")
+    failure = Failure(kind, reason.replace("THERE", f"{place}/m"), (), "correct config.pbtxt")
     return failure, explain_hidden(server, open_model(model), failure)
 
 
@@ -211,3 +212,13 @@ def test_a_module_that_the_model_does_not_get_is_named(file, reason, fix, model)
     assert (found.reason, found == failure) == (reason, not fix)
     (model / file).unlink()
     shutil.rmtree(model.parents[1] / "mounted")
+
+
+def test_a_file_that_git_lfs_has_not_fetched_may_be_the_cause_of_an_unknown_error(model):
+    (model / "1/weights.pkl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    failure, found = explained(model, "UnpicklingError: invalid load key, 'v'.", kind="load-failed")
+    fix = f"{model}/1/weights.pkl: it is a git-lfs pointer, not the file itself; fetch the file: `git lfs pull`"
+    assert found == replace(failure, fix=fix)
+    shutil.rmtree(model.parents[1] / "mounted")
+    failure, found = explained(model, "failed to load model config")
+    assert found == failure

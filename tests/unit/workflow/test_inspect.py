@@ -104,6 +104,12 @@ def test_an_archive_in_another_format_is_no_damaged_stub(tmp_path, content, form
     assert error.where == str(tmp_path / "env")
 
 
+def test_a_file_that_git_lfs_has_not_fetched_is_no_damaged_stub(tmp_path):
+    (tmp_path / "env.tar.gz").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(InputError, match="it is a git-lfs pointer, not the file itself"):
+        identify(tmp_path / "env.tar.gz")
+
+
 def test_one_model_is_inspected_in_its_repository(repository, monkeypatch):
     monkeypatch.chdir(repository)
     assert inspect_models(repository, Settings(), strict=False).found.models == ("one", "two")
