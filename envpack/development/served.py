@@ -24,6 +24,7 @@ from envpack.verification.loading import abort_and_read_frames
 from envpack.verification.stub_processes import DeadStubTimer, dead_stubs, instances
 
 _DEAD_SECONDS = 4.0  # in which the server notices that the process of a model that it loads has ended
+_MOST_DEATHS = 10  # of the stubs of a model
 _LOG_BYTES = 64 << 10
 _ENDING_SECONDS = (
     5.0  # in which the instances of an earlier load, or of one that failed, are not counted as the model's
@@ -59,6 +60,8 @@ class Served:
         self._client = Client(server.url)
         self._counts: dict[str, _Counts] = {}
         self._ending: dict[str, tuple[float, frozenset[int]]] = {}  # stubs that have to end, until this time
+        self._stubs_of: dict[str, frozenset[int]] = {}  # the stubs that serve each model
+        self._deaths: dict[str, int] = {}  # how often these have ended since the model changed
         self._log_start = 0
         self._log_read = 0
         self._reading = threading.RLock()  # of failures
@@ -71,7 +74,9 @@ class Served:
         self._loader = Loader(self._load)
 
     def load(self, names: Sequence[str], started: float) -> None:
-        """Load models one after the other, after those that wait already."""
+        """Load models that have changed, one after the other, after those that wait already."""
+        for name in names:
+            self._deaths.pop(name, None)
         self._loader.put(names, started)
 
     def unload(self, name: str) -> None:
@@ -95,6 +100,7 @@ class Served:
     def look(self) -> None:
         """Read what the server has counted, and whether it still runs; raises what a load has raised."""
         self._loader.check()
+        dead = frozenset(dead_stubs(self._server))
         for name, state in list(self._states.items()):
             if state.serves:
                 self._count(name, state)
@@ -102,17 +108,29 @@ class Served:
                 every = time.monotonic() > until
                 found = [each for each in instances(self._server, name) if every or each.stub.pid not in ending]
                 state.memory = tuple(self._server.memory_bytes(instance.worker.pid) for instance in found)
+            if state.phase == "ready" and dead & self._stubs_of.get(name, frozenset()):
+                self._load_after_death(name, state)
             if state.phase == "loading" and WAITING in self._server.log(self._log_start):
                 state.phase = "attaching"
         self._read_failures()
-        self._look_for_the_dead()
+        self._look_for_the_dead(dead)
         self.has_died = self._server.ended()
 
-    def _look_for_the_dead(self) -> None:
+    def _load_after_death(self, name: str, state: ModelState) -> None:
+        """Load a model again whose stub has ended, since the server starts no other one."""
+        self._deaths[name] = deaths = self._deaths.get(name, 0) + 1
+        rest = "" if deaths < _MOST_DEATHS else f" {deaths} times; save one of its files to load it again"
+        lines = plain_lines(self._server.log(self._log_start))
+        state.phase, state.serves = "failed", False
+        state.error = "\n".join((f"the model's process ended{rest}", *lines))
+        self._changed()
+        if not rest:
+            self._loader.put([name], time.monotonic())
+
+    def _look_for_the_dead(self, dead: frozenset[int]) -> None:
         """Give up a load that cannot end any more."""
         name = self._loader.loading
-        dead = frozenset(dead_stubs(self._server)) - self._dead_before if name else frozenset()
-        self._dying.update(dead, time.monotonic())
+        self._dying.update(dead - self._dead_before if name else frozenset(), time.monotonic())
         state = self._states.get(name)
         if state is not None and self._dying.seconds > _DEAD_SECONDS:
             lines = plain_lines(self._server.log(self._log_start))
@@ -163,6 +181,8 @@ class Served:
         self._changed()
         before = self._stubs(name)
         try:
+            if name in self._deaths:
+                self._client.unload(name)  # a server loads nothing again that has not changed
             self._prepare(name)
             self._client.load(name, timeout=self._timeout)
         except RequestError as error:
@@ -181,6 +201,7 @@ class Served:
             state.phase, state.error = "failed", in_lines(error)
         else:
             state.loads += 1
+            self._stubs_of[name] = self._stubs(name) - before
             self._ending[name] = time.monotonic() + _ENDING_SECONDS, before
             state.serves, state.phase = True, "ready"
             state.requests, state.failures, self._counts[name] = 0, 0, _Counts(time.monotonic())

@@ -28,12 +28,16 @@ COMPLETES = """
 """
 
 
+def children(pid):
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (task / "children").read_text().split())
+
+
 def server_of(running):
     """Process id of the server that belongs to a command."""
     below = [running.process.pid]
     for pid in below:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            below += [int(child) for child in (task / "children").read_text().split()]
+        below += children(pid)
         if "tritonserver" in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]:
             return pid
     pytest.fail("no server runs")
@@ -47,6 +51,17 @@ def test_a_server_that_was_killed_is_started_again_at_the_same_address(required,
     running.wait_for("the server ended by SIGKILL, and was started again")
     running.wait_until_ready("doubler")
     assert address.ready("doubler")
+    assert running.answer() == (2, 4)
+
+
+def test_a_model_whose_process_was_killed_is_loaded_again(required, develop):
+    """envpack's stub does it itself; the release's own, which runs models of its Python, does not."""
+    running = develop(required.parent)
+    running.wait_until_ready("doubler")
+    for pid in children(server_of(running)):
+        os.kill(pid, signal.SIGKILL)
+    running.wait_for("the model's process ended")
+    running.wait_until_ready("doubler")
     assert running.answer() == (2, 4)
 
 

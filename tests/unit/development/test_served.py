@@ -167,6 +167,34 @@ def test_a_load_whose_process_is_dead_is_given_up(bench, monkeypatch):
     assert "Segmentation fault" in state.error
 
 
+def test_a_model_whose_stub_ends_is_loaded_again_but_not_for_ever(bench, monkeypatch):
+    dead = {9}
+    monkeypatch.setattr(module, "dead_stubs", lambda server: frozenset(dead))
+    monkeypatch.setattr(bench.served, "_stubs", lambda name: frozenset({len(bench.server.asked)}))
+    bench.load("one", "two")
+    bench.served.look()
+    assert bench.phases() == ["ready", "ready"], "that one was another's"
+    state = bench.states["one"]
+    for loads in range(1, module._MOST_DEATHS):
+        assert (state.loads, state.serves) == (loads, True)
+        dead.update(bench.served._stubs_of["one"])
+        bench.served.look()
+        assert ["failed", "ready"] in bench.changes
+        assert soon(bench.served._loader.is_idle)
+        assert bench.server.asked[-2:] == ["unload one", "load one"], "a server loads nothing that has not changed"
+        bench.changes.clear()
+    dead.update(bench.served._stubs_of["one"])
+    bench.server.output += "Aborted"
+    bench.served.look()
+    said = "the model's process ended 10 times; save one of its files to load it again"
+    assert (state.phase, state.serves, state.error.split("\n")) == ("failed", False, [said, "Aborted"])
+    assert bench.served._loader.is_idle()
+    bench.load("one")
+    dead.update(bench.served._stubs_of["one"])
+    bench.served.look()
+    assert soon(lambda: (state.phase, state.error) == ("ready", "")), "a change begins anew"
+
+
 def test_what_the_server_counts_is_shown_since_the_last_look(bench):
     bench.load("one")
     state = bench.states["one"]
