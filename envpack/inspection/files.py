@@ -131,8 +131,7 @@ def code_findings(model: Model, python: str) -> Iterator[Finding]:
 def module_findings(model: Model) -> dict[str, Finding]:
     """By name, modules of a model that are not imported, or in place of the server's, because others have that name."""
     found = dict[str, Finding]()
-    main = model.config.default_model_filename or "model.py"
-    for name, (file, place) in hidden_modules(model.folder, main, model.environment).items():
+    for name, (file, place) in hidden_modules(model.folder, model.code_file, model.environment).items():
         own = file.relative_to(model.folder.parent)
         what = f"it imports {name}, and gets the module of that name of its Python, or of a package, not {own}"
         found[name] = caution("module-hidden", place, what, f"give {own} another name, and import that")

@@ -12,7 +12,7 @@ from envpack.archive.manifest import read_metadata
 from envpack.inspection.facts import archived_numpy, image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.files import environment_findings, environment_path_findings, find_unsupported_archive
 from envpack.inspection.preflight import find_damage, preflight_model
-from envpack.repository.code import used_too_early
+from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model
 from envpack.repository.placement import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
 from envpack.settings.releases import Release
@@ -90,7 +90,10 @@ def placed_environment_error(model: Model, release: Release, *, served_here: boo
 def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
     """Incompatibilities of the execution environment and the release's own stub, if that runs the model."""
     environment = model.environment
-    if environment is None or model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).is_file():
+    if model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).is_file():
+        return
+    if environment is None:
+        yield from _early_findings(model, release)
         return
     try:
         python = read_environment_facts(environment).python
@@ -107,7 +110,13 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
         what = f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
         yield fault("numpy-unsupported", model.folder, what, fix)
-    elif name := used_too_early(model.folder, model.config):
+    else:
+        yield from _early_findings(model, release)
+
+
+def _early_findings(model: Model, release: Release) -> Iterator[Finding]:
+    """What the code of a model uses before the stub of a release adds it."""
+    if name := used_too_early(model.folder, model.code_file):
         what = f"its code uses pb_utils.{name} when it is imported, and the stub of Triton {release.name} adds it later"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
         yield fault("interface-broken", model.folder, what, fix)

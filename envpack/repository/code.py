@@ -230,35 +230,3 @@ def _binds_class(node: ast.AST) -> bool:
         case ast.alias(name=name, asname=asname):
             return (asname or name) in (_CLASS, "*")
     return False
-
-
-_ALIAS = re.compile(r"^\s*import triton_python_backend_utils(?: as (\w+))?", re.MULTILINE)
-# What a stub adds to that module; a release's own does so when it has imported the model.
-_ADDED = {"InferenceRequest", "InferenceResponse", "Logger", "MetricFamily", "PreferredMemory", "Tensor", "TritonError"}
-_ADDED |= {"TritonModelException", "get_model_dir", "is_model_ready", "load_model", "unload_model"}
-_UNCERTAIN = (ast.ClassDef, ast.If, ast.Try, ast.For, ast.While, ast.With)  # may run nothing, or define functions
-
-
-def used_too_early(folder: Path, config: ModelConfig) -> str:
-    """A name that a release's own stub adds to `pb_utils` later than the code of a model uses it, as in annotations.
-
-    That is ``""`` unless the code does so for certain when it is imported.
-    """
-    for version in version_folders(folder):
-        text = _text(version / (config.default_model_filename or _DEFAULT_FILE))
-        modules = {alias or "triton_python_backend_utils" for alias in _ALIAS.findall(text)}
-        try:
-            outer = ast.parse("" if "from __future__ import annotations" in text else text).body
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        for node in [*outer, *(inner for each in outer if isinstance(each, ast.ClassDef) for inner in each.body)]:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                node.body = []  # it is run later
-            parts = [] if isinstance(node, _UNCERTAIN) else [*ast.walk(node)]
-            if any(isinstance(part, ast.Lambda) for part in parts):
-                continue
-            used = (part for part in parts if isinstance(part, ast.Attribute) and part.attr in _ADDED)
-            for part in used:
-                if isinstance(part.value, ast.Name) and part.value.id in modules:
-                    return part.attr
-    return ""

@@ -20,7 +20,17 @@ _MOST_BYTES = 4 << 20  # of a file
 _MOST_FILES = 200  # of a version
 _OF_OTHERS = (CONFIG_NAME, "setup.py", "pyproject.toml")  # in another model, and in the checkout of a library
 _LEVELS = 3  # folders above a model's: the repository, what it lies in, and the project
-_OF_BACKEND = {"__main__", "triton_python_backend_utils", "c_python_backend_utils"}
+_UTILITIES = "triton_python_backend_utils"
+_OF_BACKEND = {"__main__", _UTILITIES, "c_python_backend_utils"}
+# What a stub adds to the utilities; a release's own does so when it has imported the model (seen with Triton 24.10).
+ADDED = (
+    *("InferenceRequest", "InferenceResponse", "Logger", "MetricFamily", "PreferredMemory", "Tensor", "TritonError"),
+    *("TritonModelException", "get_model_dir", "is_model_ready", "load_model", "unload_model"),
+)
+_UNCERTAIN = (
+    *(ast.If, ast.IfExp, ast.BoolOp, ast.Match, ast.Try, ast.TryStar),
+    *(ast.For, ast.While, ast.With, ast.GeneratorExp),
+)
 # Modules of the standard library that envpack's own Python may not have. By the first minor version of Python 3 without
 # them, those that a package provides since (PEP 594, PEP 632), and the others of older and newer versions.
 _REPLACED = {
@@ -119,10 +129,15 @@ def _followed(version: Path, main: str) -> Iterator[tuple[Path, _Import, list[Pa
     files = [version / main]
     for file in files:  # which grows
         for one in _imports(file):
-            around = [folder for folder in file.parents[: one.level] if folder.is_relative_to(version)]
-            near = [*_files(around[one.level - 1 :] if one.level else [version, version.parent], one)]
+            near = [*_near(version, file, one)]
             files += [other for other in near if other not in files and len(files) < _MOST_FILES]
             yield file, one, near
+
+
+def _near(version: Path, file: Path, one: _Import) -> Iterator[Path]:
+    """The files of a model that an import in one of them runs."""
+    around = [folder for folder in file.parents[: one.level] if folder.is_relative_to(version.parent)]
+    return _files(around[one.level - 1 :] if one.level else [version, version.parent], one)
 
 
 def _files(folders: Sequence[Path], one: _Import) -> Iterator[Path]:
@@ -138,11 +153,7 @@ def _files(folders: Sequence[Path], one: _Import) -> Iterator[Path]:
 
 
 def _imports(file: Path) -> Iterator[_Import]:
-    try:
-        text = read_source(file, most=_MOST_BYTES)
-        tree = ast.parse(text)
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # whatever runs the file reports it
-        return
+    text, tree = _parsed(file)
     before, changes, _ = text.partition("sys.path")
     if changes:  # what follows may lie anywhere
         ahead = (node for node in tree.body if node.lineno <= before.count("\n"))
@@ -150,9 +161,63 @@ def _imports(file: Path) -> Iterator[_Import]:
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.Import):
-            yield from (_Import(alias.name, (), 0, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield _Import(node.module or "", tuple(alias.name for alias in node.names), node.level, node.lineno)
-        elif not isinstance(node, (ast.Try, ast.TryStar, ast.If)):
+        yield from _imported(node)
+        if not isinstance(node, (ast.Try, ast.TryStar, ast.If)):
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _imported(node: ast.AST) -> Iterator[_Import]:
+    if isinstance(node, ast.Import):
+        yield from (_Import(alias.name, (), 0, node.lineno) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield _Import(node.module or "", tuple(alias.name for alias in node.names), node.level, node.lineno)
+
+
+def _parsed(file: Path) -> tuple[str, ast.Module]:
+    """A file's text and code; nothing of a file that cannot be read, which is reported by whatever runs it."""
+    try:
+        text = read_source(file, most=_MOST_BYTES)
+        return text, ast.parse(text)
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return "", ast.Module([], [])
+
+
+def used_too_early(model_folder: Path, main: str) -> str:
+    """A name that a release's own stub adds to `pb_utils` later than the code of a model uses it, as in annotations.
+
+    That is ``""`` unless the code, or a file of the model that it imports, does so for certain when it is imported.
+    """
+    for version in version_folders(model_folder):
+        files = [version / main]
+        for file in files:  # which grows
+            text, tree = _parsed(file)
+            nodes = [*_run_by_import(tree, annotates="from __future__ import annotations" not in text)]
+            names = (node for node in ast.walk(tree) if isinstance(node, ast.alias) and node.name == _UTILITIES)
+            aliases = {name.asname or _UTILITIES for name in names}
+            for node in nodes:
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+                    used = [node.attr]
+                else:
+                    used = [name for one in _imported(node) if one.module == _UTILITIES for name in one.names]
+                if early := next((name for name in used if name in ADDED), ""):
+                    return early
+            imports = (one for node in nodes for one in _imported(node))
+            local = (one for one in imports if one.level or not _is_elsewhere(one.module.partition(".")[0], None))
+            found = (other for one in local for other in _near(version, file, one))
+            files += [other for other in found if other not in files and len(files) < _MOST_FILES]
+    return ""
+
+
+def _run_by_import(tree: ast.Module, *, annotates: bool) -> Iterator[ast.AST]:
+    """What runs for certain when a module is imported; annotations do unless the module says otherwise."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, _UNCERTAIN):
+            continue
+        yield node
+        later = {"body"} if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else set()
+        later |= set() if annotates else {"annotation", "returns"}
+        for name, value in ast.iter_fields(node):
+            parts = value if isinstance(value, list) else [value]
+            pending.extend(part for part in parts if isinstance(part, ast.AST) and name not in later)

@@ -97,6 +97,11 @@ class Model:
         return place is not None and real_path(place).parent == real_path(self.folder)
 
     @property
+    def code_file(self) -> str:
+        """The file in each of its versions that a stub imports."""
+        return self.config.default_model_filename or _MODEL_FILE
+
+    @property
     def default_file(self) -> str:
         """The file that each of its versions must have; ``""`` for a backend whose files are not known."""
         return "" if self.is_ensemble else default_file(self.config, self.backend)

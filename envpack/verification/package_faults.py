@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envpack.repository.imports import ADDED
 from envpack.requirements.import_names import NAMESPACES
 from envpack.verification.fault_catalogue import LOADER, NO_ADDRESS, NOT_REACHED, UNRESOLVED, Fault
 
@@ -20,7 +21,16 @@ _HUB = (
     r"|Incorrect path_or_model_id: |Can't load [\w ]{1,100} (?:for|of) )')?"
 )
 
+_ADDED = "|".join(ADDED)
+
 PACKAGE_FAULTS = (
+    Fault(
+        "interface-broken",
+        "a release's own stub adds this name when it has imported the model: use it in methods alone, or put envpack's"
+        " stub beside the model: envpack build MODEL --stub always",
+        raised=rf"AttributeError: module 'triton_python_backend_utils' has no attribute '(?:{_ADDED})'"
+        rf"|ImportError: cannot import name '(?:{_ADDED})' from 'triton_python_backend_utils' ",
+    ),
     Fault(
         "module-missing",
         "add sentencepiece and tiktoken to the model's requirements: the tokenizer is read with one of them",

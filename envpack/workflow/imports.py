@@ -111,7 +111,7 @@ def addition_of(packages: Sequence[str], requirements: Requirements, file: Path)
 
 def _missing(model: Model, python: str, packages: Collection[str]) -> dict[str, str]:
     """Imported modules that neither a Python nor one of some packages provides, with their places."""
-    found = imported_modules(model.folder, python, model.config.default_model_filename or "model.py")
+    found = imported_modules(model.folder, python, model.code_file)
     return {module: place for module, place in found.items() if not is_provided(module, packages)}
 
 

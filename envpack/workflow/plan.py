@@ -21,8 +21,8 @@ from envpack.environment.store import Environment
 from envpack.inspection.state import BuildState, build_state
 from envpack.lock.lockfile import Lock
 from envpack.lock.resolve import LOCAL_CHANNEL, check_requirements
-from envpack.repository.code import used_too_early
 from envpack.repository.config_choices import python_configs
+from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model, open_model
 from envpack.repository.placement import STUB_MODE, Backend, check_server_backend, in_model_folder, names_release
 from envpack.settings.project import Project
@@ -311,5 +311,5 @@ def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Changes:
         yield PlannedChange(f"place a stub for Python {source.target.python}", own)
     elif request.starts_warm:
         yield PlannedChange("place a stub", "only envpack's stub starts models warm")
-    elif name := used_too_early(request.model.folder, request.model.config):
+    elif name := used_too_early(request.model.folder, request.model.code_file):
         yield PlannedChange("place a stub", f"the stub of Triton {request.release.name} adds pb_utils.{name} too late")

@@ -18,8 +18,8 @@ from envpack.inspection.preflight import find_unsafe_archive
 from envpack.inspection.stubs import fit_findings
 from envpack.lock.lockfile import read_lock
 from envpack.lock.resolve import LOCAL_CHANNEL
-from envpack.repository.code import used_too_early
 from envpack.repository.folders import requirements_file
+from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model
 from envpack.repository.placement import (
     PYTHON_BACKEND,
@@ -86,7 +86,7 @@ class Placement:
     def needs_stub(self) -> bool:
         """Whether the model gets a stub whatever its environment contains."""
         wanted = self.backends is not None or self.starts_warm or (self.model.folder / STUB_NAME).exists()
-        wanted = wanted or bool(used_too_early(self.model.folder, self.model.config))
+        wanted = wanted or bool(used_too_early(self.model.folder, self.model.code_file))
         return self.stub == "always" or (self.stub == "auto" and wanted)
 
 

@@ -63,7 +63,7 @@ def _judged():
     for file, call in _calls():
         if file.parts[0] == "verification" and call.func.id in {"Failure", "Fault"} and call.args:
             yield from filter(None, _texts(call.args[0]))
-        if file.parts[0] == "inspection" and call.func.id in {"fault", "caution", "Finding"}:
+        if file.parts[0] in {"inspection", "support"} and call.func.id in {"fault", "caution", "Finding"}:
             yield from _texts(call.args[0])
         if file.parts[0] == "verification" and call.func.id in {"explain", "explain_answer"}:
             yield from _texts(call.args[1])

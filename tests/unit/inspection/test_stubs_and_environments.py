@@ -86,10 +86,11 @@ class TestStubs:
         (project.repository / "one/1/model.py").write_text(code)
         (found,) = inspect_repository(project, release).findings
         assert (found.severity, found.kind) == ("error", "interface-broken")
-        assert (
-            found.what
-            == "its code uses pb_utils.Tensor when it is imported, and the stub of Triton 24.10 adds it later"
-        )
+        what = "its code uses pb_utils.Tensor when it is imported, and the stub of Triton 24.10 adds it later"
+        assert found.what == what
+        config = project.repository / "one/config.pbtxt"
+        config.write_text(config.read_text().partition("parameters")[0])
+        assert [found.what for found in inspect_repository(project, release).findings] == [what], "nor does it then"
 
 
 def test_a_folder_of_another_system(project, release):

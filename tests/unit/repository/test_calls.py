@@ -14,9 +14,7 @@ from envpack.repository.code import (
     reads_parameter,
     reads_requested_outputs,
     sends_requests,
-    used_too_early,
 )
-from envpack.repository.config import parse_config
 from envpack.repository.model import open_model
 from tests.tables import every_row
 
@@ -208,34 +206,6 @@ def test_code_that_sends_requests(tmp_path_factory, code, sends):
     version.mkdir()
     (version / "model.py").write_text(code)
     assert sends_requests(version.parent) == sends
-
-
-@every_row(
-    ("code", "name"),
-    [
-        ("class M:\n def f(self, request: pb_utils.InferenceRequest): ...", "InferenceRequest"),
-        ("class M:\n async def f(self) -> list[pb_utils.Tensor]: ...", "Tensor"),
-        ("def f(log=pb_utils.Logger): ...", "Logger"),
-        ("LOG = pb_utils.Logger", "Logger"),
-        ("import triton_python_backend_utils\nLOG = triton_python_backend_utils.Logger", "Logger"),
-        ("def f(config: pb_utils.ModelConfig): ...", ""),  # the server's module has it
-        ("def f(request: 'pb_utils.InferenceRequest'): ...", ""),
-        ("from __future__ import annotations\nimport triton_python_backend_utils as p\ndef f(t: p.Tensor): ...", ""),
-        ("def f():\n def g(request: pb_utils.InferenceRequest): ...", ""),
-        ("if TYPE_CHECKING:\n A = pb_utils.Tensor", ""),
-        ("try:\n A = pb_utils.Tensor\nexcept AttributeError: ...", ""),
-        ("answer = lambda array: pb_utils.Tensor('OUT', array)", ""),
-        ("for name in ():\n def f(): return pb_utils.Tensor", ""),
-        ("def f(request: other.InferenceRequest): ...", ""),
-        ("def f(request: pb_utils.InferenceRequest: ...", ""),
-    ],
-)
-def test_what_code_uses_before_the_stub_of_a_release_adds_it(tmp_path_factory, code, name):
-    file = tmp_path_factory.mktemp("m") / "1/model.py"
-    file.parent.mkdir()
-    head = "" if code.startswith("from") else "import triton_python_backend_utils as pb_utils\n"
-    file.write_text(head + code)
-    assert used_too_early(file.parents[1], parse_config("", "config.pbtxt")) == name
 
 
 def test_words_that_no_file_can_be_called(asker):

@@ -1,6 +1,6 @@
 """Imports of a model's code."""
 
-from envpack.repository.imports import find_own_module, hidden_modules, imported_modules
+from envpack.repository.imports import find_own_module, hidden_modules, imported_modules, used_too_early
 from envpack.requirements.import_names import is_provided, package_of, requirement_of
 from tests.tables import every_row
 
@@ -173,3 +173,53 @@ def test_a_name_that_is_too_long_for_a_file_is_no_module_of_the_model(tmp_path):
     assert imported_modules(tmp_path / "m", "3.10") == {name: f"{tmp_path}/m/1/model.py:1"}
     assert hidden_modules(tmp_path / "m", "model.py", None) == {}
     assert find_own_module(name, tmp_path / "m") is None
+
+
+@every_row(
+    ("code", "name"),
+    [
+        ("class M:\n def f(self, request: pb_utils.InferenceRequest): ...", "InferenceRequest"),
+        ("class M:\n async def f(self) -> list[pb_utils.Tensor]: ...", "Tensor"),
+        ("def f(log=pb_utils.Logger): ...", "Logger"),
+        ("LOG = pb_utils.Logger", "Logger"),
+        ("import triton_python_backend_utils\nLOG = triton_python_backend_utils.Logger", "Logger"),
+        ("def f(config: pb_utils.ModelConfig): ...", ""),  # the server's module has it
+        ("def f(request: 'pb_utils.InferenceRequest'): ...", ""),
+        ("from __future__ import annotations\nimport triton_python_backend_utils as p\ndef f(t: p.Tensor): ...", ""),
+        ("from __future__ import annotations\nimport triton_python_backend_utils as p\nL = p.Logger", "Logger"),
+        ("from triton_python_backend_utils import InferenceResponse", "InferenceResponse"),
+        ("from triton_python_backend_utils import get_input_tensor_by_name", ""),
+        ("def f():\n from triton_python_backend_utils import Tensor", ""),
+        ("def f(g=lambda: pb_utils.Tensor, log=pb_utils.Logger): ...", "Logger"),
+        ("class A:\n class B(pb_utils.Tensor): ...", "Tensor"),
+        ("f = g and pb_utils.Tensor", ""),
+        ("def f():\n def g(request: pb_utils.InferenceRequest): ...", ""),
+        ("if TYPE_CHECKING:\n A = pb_utils.Tensor", ""),
+        ("try:\n A = pb_utils.Tensor\nexcept AttributeError: ...", ""),
+        ("answer = lambda array: pb_utils.Tensor('OUT', array)", ""),
+        ("for name in ():\n def f(): return pb_utils.Tensor", ""),
+        ("def f(request: other.InferenceRequest): ...", ""),
+        ("def f(request: pb_utils.InferenceRequest: ...", ""),
+    ],
+)
+def test_what_code_uses_before_the_stub_of_a_release_adds_it(tmp_path_factory, code, name):
+    file = tmp_path_factory.mktemp("m") / "1/model.py"
+    file.parent.mkdir()
+    head = "" if code.startswith("from") else "import triton_python_backend_utils as pb_utils\n"
+    file.write_text(head + code)
+    assert used_too_early(file.parents[1], "model.py") == name
+
+
+def test_files_that_code_imports_when_it_is_imported_use_it_too_early_as_well(tmp_path):
+    uses = "try:\n  import triton_python_backend_utils as p\nexcept ImportError: ...\ndef f(t: p.Tensor): ...\n"
+    files = {
+        "m/1/model.py": "from parts import second\ndef f():\n  import later\n",
+        "m/parts/__init__.py": "",
+        "m/parts/second.py": "import queue\nfrom .third import x\n",
+        "m/1/later.py": uses,
+        "m/1/queue.py": uses,  # which the standard library has
+    }
+    write(tmp_path, files)
+    assert used_too_early(tmp_path / "m", "model.py") == ""
+    write(tmp_path, {"m/parts/third.py": uses})
+    assert used_too_early(tmp_path / "m", "model.py") == "Tensor"

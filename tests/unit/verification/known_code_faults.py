@@ -18,6 +18,15 @@ OF_CODE = [
         },
     ),
     (
+        ("interface-broken", "adds this name when it has imported the model: use it in methods alone"),
+        {
+            "raised": [
+                "ImportError: cannot import name 'Tensor' from 'triton_python_backend_utils' (/opt/utils.py)",
+                "AttributeError: module 'triton_python_backend_utils' has no attribute 'InferenceRequest'",
+            ],
+        },
+    ),
+    (
         ("interface-broken", "add the method execute(self, requests)"),
         {"reported": ["Python model file m.py does not implement `execute` method."]},
     ),
