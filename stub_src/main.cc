@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

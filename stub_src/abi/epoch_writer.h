@@ -1,6 +1,7 @@
 // Converts values to records.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -135,7 +136,8 @@ class EpochWriter : public Writer {
     record.model_version = request.model_version;
     record.flags = request.flags;
     record.is_decoupled = decoupled;
-    record.timeout_us = static_cast<decltype(record.timeout_us)>(request.timeout_us);
+    using Timeout = decltype(record.timeout_us);  // 32 bits up to 23.11
+    record.timeout_us = static_cast<Timeout>(std::min<std::uint64_t>(request.timeout_us, ~Timeout{}));
     record.preferred_memory_type = static_cast<std::int32_t>(request.preferred_memory.type);
     record.preferred_device_id = request.preferred_memory.device_id;
     if constexpr (HasTraceRecord(kEpoch)) {

@@ -41,7 +41,7 @@ std::string Describe(const Tensor& tensor) {
 [[noreturn]] void RefuseDtype(const std::string& name, const py::dtype& dtype) {
   std::string reason = "NumPy dtype is not supported. Tensor '" + name + "' has the dtype " +
                        TextOf(py::str(py::handle(dtype))) + ".";
-  if (dtype.kind() == 'U') reason += " Convert strings with astype(object).";
+  if (dtype.kind() == 'U' || dtype.kind() == 'T') reason += " Convert strings with astype(object).";
   throw ModelException(reason);
 }
 

@@ -48,7 +48,7 @@ CASE(epoch_sends_every_field_of_a_request) {
     request.model_name = "other";
     request.model_version = 3;
     request.flags = 6;
-    request.timeout_us = release >= 2312 ? kLong : UINT32_MAX;
+    request.timeout_us = kLong;
     request.parameters = R"({"p": 1})";
     request.preferred_memory = {abi::PreferredMemory::Type::kCpu, 5};
     request.trace = {R"({"traceparent": "00-1"})", 0x7F0055556666};
@@ -65,7 +65,7 @@ CASE(epoch_sends_every_field_of_a_request) {
       CHECK_EQ(seen.model, "other");
       CHECK_EQ(seen.version, 3);
       CHECK_EQ(seen.flags, 6u);
-      CHECK_EQ(seen.timeout, request.timeout_us);
+      CHECK_EQ(seen.timeout, release >= 2312 ? kLong : UINT32_MAX);
       CHECK_EQ(seen.parameters, request.parameters);
       CHECK_EQ(seen.preferred_memory, 1);
       CHECK_EQ(seen.preferred_device, 5);
