@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment.inventory import OWN, Entry
+from envpack.environment.inventory import OWN, UNKNOWN, Entry
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.pool import Pool, usable_cores
 
@@ -107,7 +107,8 @@ def check_entries(entries: Sequence[Entry]) -> None:
             raise _bad(entry, "is not a valid path in an environment")
         if entry.path in escaping:
             what = f"a link of {entry.package} leaves the environment: {entry.path} -> {entry.target}"
-            fix = f"add --set 'exclude=/{entry.path}', or use another build of {entry.package}"
+            other = "put a copy in its place" if entry.package == UNKNOWN else f"use another build of {entry.package}"
+            fix = f"add --set 'exclude=/{entry.path}', or {other}"
             raise EnvironmentBuildError("link-leaves-environment", what, fix)
 
 

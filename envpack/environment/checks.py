@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import Entry, Owners, Package
 from envpack.support.bounded_reading import parse_json, read_json, read_text
 from envpack.support.elf import AbiRequirements, is_elf, newest_abi, required_abi
@@ -55,27 +56,31 @@ def python_output(python: Path, program: str) -> CompletedProcess:
 
 def started_version(prefix: Path, minor: str) -> str:
     """Start the environment's Python in isolation; returns its full version."""
-    facts = "['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]"
+    facts = "['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.base_prefix, *sys.path]"
     # Packages may print, too, when Python starts.
     program = f"import json, sys; print({_MARK!r} + json.dumps({facts}))"
     result = python_output(prefix / "bin" / "python3", program)
-    version, root, path = _facts(result)
+    version, root, base, *path = _facts(result)
     site = prefix / "lib" / f"python{minor}" / "site-packages"
     if real_path(Path(root)) != real_path(prefix) or real_path(site) not in {
         real_path(Path(folder)) for folder in path
     }:
         wrong = f"its prefix is {root}, and its path {':'.join(path)}" if version else result.last_lines(4)
         raise _broken(wrong or f"it ended with status {result.returncode} before it ran a program")
+    for folder in path:
+        if folder.startswith("/") and _leads_out(Path(folder), prefix) and _leads_out(Path(folder), Path(base)):
+            what = f"a .pth file or sitecustomize.py puts {folder} on sys.path, which is outside of the environment"
+            raise _error(what, folder)
     return version
 
 
-def _facts(result: CompletedProcess) -> tuple[str, str, list[str]]:
+def _facts(result: CompletedProcess) -> list[str]:
     """What `started_version` has the environment's Python print; empty if it did not, or the program failed."""
     try:
-        version, root, path = parse_json(result.stdout.rpartition(_MARK)[2].partition("\n")[0])
-        return (str(version), str(root), [str(folder) for folder in path]) if result.returncode == 0 else ("", "", [])
+        version, root, base, *path = parse_json(result.stdout.rpartition(_MARK)[2].partition("\n")[0])
+        return [str(fact) for fact in (version, root, base, *path)] if result.returncode == 0 else [""] * 3
     except (ValueError, TypeError):
-        return "", "", []
+        return [""] * 3
 
 
 def _broken(reason: str) -> EnvironmentBuildError:
@@ -99,8 +104,9 @@ def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None
     for file in sorted(site.glob("*.pth")):
         for line in _paths(file):
             if _leads_out(site / line, prefix):
-                name = owners.of.get(str(file.relative_to(prefix)), file.name)
-                raise _error(f"{file.name} of {name} points to {line}, outside of the environment", name)
+                name = owners.of.get(str(file.relative_to(prefix)), "")
+                of = f" of {name}" if name else ""
+                raise _error(f"{file.name}{of} points to {line}, outside of the environment", name or line)
 
 
 def require_library(prefix: Path, minor: str) -> None:
@@ -137,7 +143,7 @@ def _paths(file: Path) -> Iterator[str]:
 def _leads_out(path: Path, prefix: Path) -> bool:
     """Whether a path leads out of the environment; what is no possible path leads nowhere, and Python ignores it."""
     try:
-        return not real_path(path).is_relative_to(real_path(prefix))
+        return not any(real_path(path).is_relative_to(real_path(root)) for root in (prefix, Path(PREFIX_PLACEHOLDER)))
     except (OSError, RuntimeError, ValueError):
         return False
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.conda.channels import local_channel
@@ -14,9 +15,8 @@ from envpack.conda.interpreters import Interpreter, interpreter_at
 from envpack.conda.settings import CondaSettings
 from envpack.environment.build import Assembly, build_once, find_intact, finish, install
 from envpack.environment.checks import refuse_external_references, require_library
-from envpack.environment.inventory import Owners, ReplacedFile, find_owners
+from envpack.environment.inventory import UNKNOWN, Owners, ReplacedFile, find_owners
 from envpack.environment.prefix_copy import (
-    UNKNOWN,
     CopyResult,
     changed_files,
     copy_files,
@@ -44,7 +44,7 @@ from envpack.support.platforms import host_platform
 from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 
-_LAYOUT = 2  # raised when the way of copying an environment changes
+_LAYOUT = 3  # raised when the way of copying an environment changes
 
 
 def environment_from_prefix(
@@ -79,7 +79,8 @@ def environment_from_prefix(
         require_programs(folder.parent)
         options = LockOptions(channels=(), settings=CondaSettings(), cache=top)
         assembly = Assembly(lock=lock, options=options, indexes=(), strip=strip, progress=progress, key=key)
-        return build_once(folder, lambda partial: _copy(prefix, files, digests, assembly, partial), progress)
+        with _what_points_outside(prefix):
+            return build_once(folder, lambda partial: _copy(prefix, files, digests, assembly, partial), progress)
 
 
 def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
@@ -96,9 +97,10 @@ def _base(prefix: Prefix) -> Interpreter | None:
     """The interpreter that a virtual environment was created from."""
     if prefix.home is None:
         return None
-    python = prefix.home / f"python{prefix.minor}"
+    # Virtualenv up to 20.13 names the folder above.
+    programs = [prefix.home / name for name in (f"python{prefix.minor}", f"bin/python{prefix.minor}", "python3")]
     try:
-        return interpreter_at(python if python.is_file() else prefix.home / "python3", prefix.minor)
+        return interpreter_at(next((one for one in programs if one.is_file()), programs[0]), prefix.minor)
     except EnvironmentBuildError as error:
         what = f"the Python that it was created from cannot be used: {error.message}"
         fix = f"create it with a Python of this machine that has a shared library (pyvenv.cfg names {prefix.home})"
@@ -137,7 +139,7 @@ def _copy(
 ) -> None:
     """Make the environment in an empty folder."""
     progress = assembly.progress
-    _refuse_outside(prefix)
+    refuse_external_references(prefix.root, prefix.minor, find_owners(prefix.root, prefix.minor))
     if prefix.home is not None:
         install(assembly, folder)
     progress.begin(f"copy {counted(len(files), 'file')} of {prefix.root}")
@@ -158,13 +160,16 @@ def _copy(
     )
 
 
-def _refuse_outside(prefix: Prefix) -> None:
+@contextlib.contextmanager
+def _what_points_outside(prefix: Prefix) -> Iterator[None]:
     try:
-        refuse_external_references(prefix.root, prefix.minor, find_owners(prefix.root, prefix.minor))
+        yield
     except EnvironmentBuildError as error:
         if error.kind == "points-outside":
             error.where = str(prefix.root)
-            error.hint = "install it without -e: pip install FOLDER"
+            error.hint = (
+                "install what is there as a package, without -e: pip install FOLDER; and remove a line that adds it"
+            )
         raise
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
 OWN = "envpack"  # owner of files that belong to no package
+UNKNOWN = "unknown"  # owner of files of an environment that was taken over, which no record lists
 _LARGEST = 1 << 30  # bytes of an inventory; one of a hundred thousand files has 20 MB
 _NAME_HINT = "choose another version of the package that installs it"
 _SMALL = 1 << 20  # bytes of a file that is read in one piece

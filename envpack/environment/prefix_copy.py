@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.conda.engine import PREFIX_PLACEHOLDER
-from envpack.environment.inventory import PlaceholderKind, ReplacedFile
+from envpack.environment.inventory import UNKNOWN, PlaceholderKind, ReplacedFile
 from envpack.environment.prefix_files import Prefix, PrefixFile
 from envpack.environment.records import record_paths
 from envpack.environment.relocation import relocatable_script
@@ -34,7 +34,6 @@ _START = 1024  # bytes of a script that contain the line with its interpreter
 _BEFORE = rb"(?:(?<![\w.-])|(?<=-[A-Za-z])(?<![\w.]-[A-Za-z]))"
 _AFTER = rb"(?![\w-]|\.\w)"  # no sibling of the folder
 _REST = rb"[^\0]*\0*"  # of a string, with its padding; it matches without any zero, so that no byte is scanned twice
-UNKNOWN = "unknown"  # owner of a file that no record lists
 
 
 def named_prefix_paths(prefix: Prefix) -> tuple[Path, ...]:
@@ -239,9 +238,12 @@ def _rewritten(
         return b"".join(line for line in read_bytes(file).splitlines(keepends=True) if not _is_byte_code(line))
     if not declaration.placeholder and (not _names(file, prefix_paths) or is_elf(file)):
         return None
-    content = file.read_bytes()
-    changed = _with_placeholder(content, file, prefix_paths, declaration)
-    return changed if changed != content or PREFIX_PLACEHOLDER.encode() in content else None
+    content = before = file.read_bytes()
+    if file.suffix == ".pth":  # in an archive, too, a line is a path from the folder of the file
+        above = os.fsencode(os.path.relpath(source, file.parent))
+        content = re.sub(rb"(?m)^" + _any(prefix_paths), above, content)
+    content = _with_placeholder(content, file, prefix_paths, declaration)
+    return content if content != before or PREFIX_PLACEHOLDER.encode() in content else None
 
 
 def _without_secrets(record: bytes) -> bytes:

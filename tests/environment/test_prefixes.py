@@ -133,6 +133,14 @@ class TestVirtual:
     def test_one_that_was_moved_before_is_the_same(self, virtual, copied):
         assert copied_environment(copied).prefix == copied_environment(virtual).prefix
 
+    @pytest.mark.thorough
+    def test_one_that_names_the_folder_above_the_programs_is_the_same(self, virtual, copied):
+        home = interpreter_for(PYTHON).executable.parent
+        settings = (copied / "pyvenv.cfg").read_text()
+        (copied / "pyvenv.cfg").write_text(settings.replace(f"home = {home}\n", f"home = {home.parent}\n"))
+        assert f"home = {home.parent}\n" in (copied / "pyvenv.cfg").read_text()
+        assert copied_environment(copied).prefix == copied_environment(virtual).prefix
+
     def test_an_editable_install_is_refused_by_name(self, copied, tmp_path):
         project = tmp_path / "project"
         (project / "mine").mkdir(parents=True)
@@ -147,9 +155,11 @@ class TestVirtual:
         assert (error.kind, error.where) == ("points-outside", str(copied))
         assert "mine is an editable installation" in error.message
 
-    def test_a_path_to_somewhere_else_is_refused(self, copied):
-        (copied / SITE / "outward.pth").write_text("/somewhere/else\n")
-        assert refused(copied, EnvironmentBuildError).kind == "points-outside"
+    @pytest.mark.parametrize("line", ["/somewhere/else\n", "import sys; sys.path.append('/somewhere/else')\n"])
+    def test_a_path_to_somewhere_else_is_refused(self, copied, line):
+        (copied / SITE / "outward.pth").write_text(line)
+        error = refused(copied, EnvironmentBuildError)
+        assert (error.kind, error.where, "pip install FOLDER" in error.hint) == ("points-outside", str(copied), True)
 
     @pytest.mark.thorough
     def test_a_link_to_somewhere_else_is_refused_when_it_is_placed_unless_it_is_left_out(self, copied, tmp_path):

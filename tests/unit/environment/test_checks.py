@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment import checks
 from envpack.environment.checks import (
     cuda_libraries,
@@ -61,6 +62,18 @@ def test_a_python_that_does_not_come_to_its_program_is_named(virtual, text, reas
     assert caught.value.message.startswith("the environment's Python does not start by itself: ")
     assert reason in caught.value.message
     assert "ends it in a .pth file" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["far.pth", "sitecustomize.py"])
+def test_a_python_that_imports_from_elsewhere_is_refused(virtual, name):
+    line = "import sys; sys.path.append({!r})\n"
+    file = virtual / f"lib/python{MINOR}/site-packages" / name
+    file.write_text(line.format(f"{PREFIX_PLACEHOLDER}/share/modules"))
+    assert started_version(virtual, MINOR)
+    file.write_text(line.format("/elsewhere"))
+    with pytest.raises(EnvironmentBuildError, match="puts /elsewhere on sys.path") as caught:
+        started_version(virtual, MINOR)
+    assert caught.value.kind == "points-outside"
 
 
 @pytest.mark.parametrize(

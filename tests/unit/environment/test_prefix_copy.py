@@ -58,6 +58,12 @@ def test_a_text_that_names_the_environment_gets_the_placeholder(copies):
     assert (done.changed, done.left) == ({copies.target / "etc/x"}, [])
 
 
+def test_lines_of_a_pth_file_become_relative(copies):
+    copies({"lib/site-packages/x.pth": OLD + b"/lib/x.egg\n" + OLD + b"/src\nimport sys; f('" + OLD + b"')\n"})
+    lines = b"../../lib/x.egg\n../../src\nimport sys; f('" + NEW + b"')\n"
+    assert text(copies, "lib/site-packages/x.pth") == lines
+
+
 def test_a_file_that_contains_the_placeholder_already_is_recorded(copies):
     declared = {name: DeclaredFile("p", PREFIX_PLACEHOLDER) for name in ("a", "b")}
     done = copies({"a": NEW, "b": b"no path", "c": b""}, declared)
