@@ -107,7 +107,7 @@ def _content(file: Path) -> bytes | mmap.mmap:
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.+")
 _FILES = {".onnx", ".joblib", ".pkl", ".pickle"}
-_FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
+_FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
 _FETCH_LIMIT = 3600  # seconds
 # MLflow's own are 7 and 120: it would be silent for minutes about a server that refuses, and longer if it hangs.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}

@@ -40,6 +40,8 @@ def read_function(module: str, name: str, python: str) -> Artifact:
     if any(isinstance(node, ast.FunctionDef) and _yields(node) for node in found):
         fix = "name a function that joins what it yields to one answer"
         raise bad_artifact(f"{name} is a generator (yield), and a request has one answer", fix, file)
+    if any(isinstance(node, ast.FunctionDef) and node.args.posonlyargs for node in found):
+        raise bad_artifact(f"{name} takes parameters by their position alone", 'remove the "/" behind them', file)
     if not any(isinstance(node, ast.FunctionDef) for node in found):
         raise bad_artifact(f"there is no function {name}", "name one that the module defines at its top level", file)
     sources, others = imported(folder, [module])

@@ -235,10 +235,12 @@ class Function(MadeUp):
         parameters = inspect.signature(self.function).parameters.values()
         self.inputs = []
         for one in parameters:
-            if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-                raise TypeError(f"the parameter {one.name} has no fixed name")
+            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):  # it does without
+                continue
             optional = one.default is not one.empty
             self.inputs.append(self.tensor(one.name, hints.get(one.name), "the parameter " + one.name, optional))
+        if len(parameters) and not self.inputs:
+            raise TypeError("it has only *args or **kwargs, perhaps of a decorator without functools.wraps")
         answer = hints.get("return")
         several = getattr(answer, "__origin__", None) in (tuple, typing.Tuple)  # the latter on Python 3.6
         parts = answer.__args__ if several else [answer]

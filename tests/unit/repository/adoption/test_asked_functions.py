@@ -40,6 +40,13 @@ def test_an_array_of_one_dimension_is_one_number_for_each_row(answers):
     assert [sample["result"] for sample in found.validation_data] == [[2], [3]]
 
 
+def test_a_function_does_without_further_arguments(answers):
+    found = answers("def f(x: Rows, *others, **options) -> Flat:\n    return np.array([len(options)] * len(x))")
+    assert [one.name for one in found.inputs] == ["x"]
+    with pytest.raises(InputError, match="functools.wraps"):
+        answers("def hidden(f):\n    return lambda *a: f(*a)\n@hidden\ndef f(x: Rows) -> Rows: return x")
+
+
 @pytest.mark.parametrize(
     ("dtype", "element", "form"),
     [("object", bytes, "numbers"), ("np.bytes_", bytes, "numbers"), ("str", str, "plain_texts")],

@@ -105,6 +105,8 @@ def test_requirements_that_include_a_file_from_elsewhere_are_refused(folder, tmp
         ("app:g", "no function g"),
         ("later:f", "a coroutine"),
         ("parts:f", "a generator"),
+        ("placed:f", "by their position alone"),
+        ("app:Model.f", "no function Model.f"),
         ("nowhere:f", "no module nowhere"),
         ("wrong:f", "not Python"),
     ],
@@ -112,6 +114,7 @@ def test_requirements_that_include_a_file_from_elsewhere_are_refused(folder, tmp
 def test_what_is_no_function_is_refused(folder, name, says):
     (folder / "later.py").write_text("async def f(): ...\n")
     (folder / "parts.py").write_text("def f(x):\n    for one in x:\n        yield one\n")
+    (folder / "placed.py").write_text("def f(x: int, /) -> int: ...\n")
     (folder / "wrong.py").write_text("def f(:\n")
     with pytest.raises(InputError, match=says):
         inspect_artifact(name)
