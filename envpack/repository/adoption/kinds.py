@@ -38,8 +38,8 @@ _COMPRESSED = re.compile(rb"\x1f\x8b|\x78[\x01\x5e\x9c\xda]|BZ|\xfd7|]\0")
 _MOST = 1 << 30  # bytes of decompressed content that are searched
 # How pickles write a class, from protocol 4 on and before, and the entry that scikit-learn adds to a model's state.
 _CLASS = re.compile(rb"\x8c.([A-Za-z_][\w.]{0,200})\x94\x8c.([A-Za-z_][\w.]{0,200})\x94\x93", re.DOTALL)
-# Shorter names would be in numbers, too.
-_OLD_CLASS = re.compile(rb"c([A-Za-z_][\w.]{2,200})\n([A-Za-z_][\w.]{2,200})\n")
+# Shorter names would be in numbers, too. A text may stand before: then `q` and its number, which may be a letter, do.
+_OLD_CLASS = re.compile(rb"(?<![^q]q)c(?![\w.]{0,200}q\wc)([A-Za-z_][\w.]{2,200})\n([A-Za-z_][\w.]{2,200})\n")
 _VERSION = re.compile(rb"_sklearn_version(?:\x94|q.|r.{4})?(?:\x8c(.)|X(.{4}))(\d[\w.]{0,40})", re.DOTALL)
 _FIRST_WITH_NUMPY_2 = (1, 4, 2)  # of scikit-learn; those before do not exclude it, and cannot be imported beside it
 _GIVEN = {"numpy", "sklearn", "joblib", "copy_reg", "__builtin__", *sys.stdlib_module_names}

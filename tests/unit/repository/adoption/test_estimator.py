@@ -165,6 +165,13 @@ def test_a_class_of_a_script_is_refused(tmp_path):
         inspect_artifact(str(file))
 
 
+@pytest.mark.parametrize("count", range(60, 130))  # of what is pickled before, which becomes a letter
+def test_a_text_before_a_class_is_no_part_of_its_name(tmp_path, count):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Estimator(), 2, **{f"a{number}": None for number in range(count)}, class_by=Booster()))
+    assert requirements_of(file)[1].split() == ["scikit-learn==1.5.2", "numpy", "xgboost"]
+
+
 @every_row(("place", "folder"), [("models/a.pkl", "."), ("models/deep/b.pkl", "."), ("models/deep/deeper/c.pkl", "")])
 def test_a_module_of_the_project_above_is_no_package_of_that_name(tmp_path, place, folder):
     project = tmp_path / "project"
