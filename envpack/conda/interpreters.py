@@ -79,9 +79,10 @@ def interpreter_at(path: Path, minor: str) -> Interpreter:
             interpreter = _interpreter(executable, facts)
             _check_suitable(interpreter, path)
             return interpreter
-    other = next((f"{facts['implementation']} {facts['version']}" for _, facts in found if facts), "not a Python")
+    others = [f"this is {facts['implementation']} {facts['version']}" for _, facts in found if facts]
+    what = (*others, "this is not a Python" if found else "there is no Python")[0]
     fix = f"name the program python{minor} or its installation folder, or no path for a search of this machine"
-    raise EnvironmentBuildError("unknown-python", f"this is {other}; CPython {minor} is required", fix, str(path))
+    raise EnvironmentBuildError("unknown-python", f"{what}; CPython {minor} is required", fix, str(path))
 
 
 def _check_suitable(interpreter: Interpreter, path: Path) -> None:

@@ -19,7 +19,7 @@ from envpack.environment.prefix_files import Prefix, PrefixFile
 from envpack.environment.records import record_paths
 from envpack.environment.relocation import relocatable_script
 from envpack.support.bounded_reading import opened, parse_json, read_bytes
-from envpack.support.elf import is_elf
+from envpack.support.elf import is_elf, runpath_of, set_runpath
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.progress import SILENT, Progress
@@ -199,6 +199,9 @@ def copy_files(
         progress.advance(number, len(files), "files", size=size)
         copy = target / file.path
         copy.parent.mkdir(parents=True, exist_ok=True)
+        if copy.is_dir() and not copy.is_symlink():
+            what, fix = "this is a link where its Python has a folder", "put the folder itself there"
+            raise InputError("prefix-unsupported", what, fix, str(source / file.path))
         copy.unlink(missing_ok=True)
         if file.target:
             copy.symlink_to(_relative(file, prefix_paths))
@@ -214,9 +217,22 @@ def copy_files(
         copy.chmod(0o755 if file.program else 0o644)
         if content is not None and PREFIX_PLACEHOLDER.encode() in content:
             done.placeholders[file.path] = "binary" if declaration.binary else "text"
-        elif content is None and _names(source / file.path, prefix_paths) and not declaration.placeholder:
-            done.left.append(file.path)
+        elif content is None and _names(copy, prefix_paths) and not declaration.placeholder:
+            if is_elf(copy) and _searches_from_itself(copy, target, prefix_paths):
+                done.changed.add(copy)
+            if _names(copy, prefix_paths):
+                done.left.append(file.path)
     return done
+
+
+def _searches_from_itself(binary: Path, root: Path, prefix_paths: Sequence[Path]) -> bool:
+    """Let a binary find the environment's libraries by paths from its own folder; returns whether that changed it."""
+    before = runpath_of(binary)
+    inside = f"$ORIGIN/{os.path.relpath(root, binary.parent)}"
+    after = re.sub(os.fsdecode(_any(prefix_paths)), lambda _: inside, before)
+    if after != before:
+        set_runpath([binary], after)
+    return after != before
 
 
 def _relative(link: PrefixFile, prefix_paths: Sequence[Path]) -> str:

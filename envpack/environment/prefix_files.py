@@ -114,7 +114,7 @@ def _virtual(root: Path) -> Prefix:
             "pyvenv.cfg does not name the folder of its Python" if folders else "it has no lib/python3.*/site-packages"
         )
         missing = "it has site-packages of several Pythons" if len(folders) > 1 else missing
-        raise InputError("not-a-prefix", missing, _HINT, str(root))
+        raise InputError("not-a-prefix", missing, "make it again, with one Python", str(root))
     version = re.match(r"[\d.]+", settings.get("version_info", settings.get("version", "")))
     minor = folders[0].removeprefix("python")
     home = Path(settings["home"])

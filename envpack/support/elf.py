@@ -139,6 +139,11 @@ def _required_by(file: Path) -> AbiRequirements:
         return AbiRequirements()
 
 
+def runpath_of(file: Path) -> str:
+    """The folders that an ELF file searches for libraries first; ``""`` if it names none, or is damaged."""
+    return run([_patchelf(), "--print-rpath", file], env=bare_environment()).stdout.strip()
+
+
 def set_runpath(files: Sequence[Path], runpath: str) -> None:
     """Set the folders that ELF files search for libraries first, with colons between; ``$ORIGIN`` is the file's."""
     if not files:

@@ -177,7 +177,7 @@ class TestVirtual:
         [
             ("site-packages = false", "site-packages = true", "prefix-unsupported", "of the system"),
             ("home = ", "implementation = PyPy\nhome = ", "prefix-unsupported", "not CPython"),
-            ("home = ", "home = /nowhere", "prefix-unsupported", "the Python that it was created from"),
+            ("home = ", "home = /nowhere", "prefix-unsupported", "created from cannot be used: there is no Python"),
             ("home = ", "hme = ", "not-a-prefix", "the folder of its Python"),
         ],
     )  # fmt: skip
@@ -190,6 +190,13 @@ class TestVirtual:
         settings.write_text(text.replace(before, after))
         error = refused(copied)
         assert (error.kind, says in error.message) == (kind, True), error.message
+
+    def test_a_link_in_the_place_of_site_packages_is_refused(self, copied):
+        site = copied / SITE
+        site.rename(copied / "packages")
+        site.symlink_to(copied / "packages")
+        error = refused(copied)
+        assert (error.kind, error.where) == ("prefix-unsupported", str(site))
 
     def test_another_python_than_the_models_is_refused(self, virtual):
         assert refused(virtual, python="3.8").kind == "other-python"

@@ -99,8 +99,8 @@ def test_the_interpreter_can_be_named(changes, tmp_path, what):
     ("place", "expected"),
     [
         ("other", "this is cpython 3.10"),
-        ("empty", "this is not a Python"),
-        ("missing", "this is not a Python"),
+        ("empty", "there is no Python"),
+        ("missing", "there is no Python"),
         ("text", "this is not a Python"),
     ],
 )

@@ -262,7 +262,11 @@ def check_libraries(running: Examined) -> Check | None:
     found = {match["name"]: path for path in running.mapped if (match := _LIBRARY.search(path))}
     own = [name for name, path in found.items() if PurePosixPath(path).is_relative_to(root)]
     own_folders = (root, running.server.server_path(running.model.folder))
-    others = sorted(name for name, path in found.items() if _is_of_the_system(name, path, own_folders))
+    others = sorted(
+        name if path.startswith(("/lib", "/usr/")) else path  # paths come first
+        for name, path in found.items()
+        if _is_of_the_system(name, path, own_folders)
+    )
     if not others:
         return passed("libraries", f"{len(own)} native libraries, all from the environment")
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")

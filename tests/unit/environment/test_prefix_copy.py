@@ -1,6 +1,7 @@
 """Files of an existing environment are copied; the original and what it links to never change."""
 
 import json
+import shutil
 import stat
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from envpack.environment.prefix_copy import (
     restored,
 )
 from envpack.environment.prefix_files import PrefixFile
+from envpack.support.elf import runpath_of, set_runpath
 from envpack.support.errors import InputError
 from envpack.support.progress import SILENT
 from tests.steps import Steps
@@ -152,6 +154,14 @@ def test_an_undeclared_binary_stays_as_it_is_and_is_reported(copies, content):
     done = copies({"x": content, "y": b"\x7fELF"})
     assert (text(copies, "x"), done.left) == (content, ["x"])
     assert (done.placeholders, done.changed) == ({}, set())
+
+
+def test_a_library_path_into_the_environment_becomes_relative(copies, tmp_path):
+    binary = Path(shutil.copyfile(shutil.which("true"), tmp_path / "binary"))
+    set_runpath([binary], f"{PREFIX_PATH}/lib/own:/usr/lib")
+    done = copies({"lib/site/x": binary.read_bytes()})
+    copy = copies.target / "lib/site/x"
+    assert (runpath_of(copy), done.left, done.changed) == ("$ORIGIN/../../lib/own:/usr/lib", [], {copy})
 
 
 def test_a_declared_binary_that_names_the_environment_elsewhere_is_not_reported(copies):

@@ -328,6 +328,8 @@ def test_native_libraries_of_the_system_are_a_warning(model):
         "works as long as every server's image has them; packages that contain them, or for those of Python "
         "--set python_preference=managed, remove the dependency",
     )
+    elsewhere = check_libraries(replace(good, mapped=(*system, "/home/me/lib/liba.so")))
+    assert "from the system: /home/me/lib/liba.so, libw.so.1, " in elsewhere.evidence
     old = check_libraries(replace(good, mapped=(*system, f"{ROOT}/lib/libpython3.7m.so.1.0")))
     assert old.fix == "works as long as every server's image has them; packages that contain them remove the dependency"
     assert check_libraries(replace(good, root="")) is None
