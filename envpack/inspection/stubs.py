@@ -116,10 +116,11 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
 
 def _early_findings(model: Model, release: Release) -> Iterator[Finding]:
     """What the code of a model uses before the stub of a release adds it."""
-    if name := used_too_early(model.folder, model.code_file):
+    if early := used_too_early(model.folder, model.code_file):
+        name, place = early
         what = f"its code uses pb_utils.{name} when it is imported, and the stub of Triton {release.name} adds it later"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
-        yield fault("interface-broken", model.folder, what, fix)
+        yield fault("interface-broken", place, what, fix)
 
 
 def _lone_stub_findings(model: Model, release: Release) -> Iterator[Finding]:

@@ -182,10 +182,10 @@ def _parsed(file: Path) -> tuple[str, ast.Module]:
         return "", ast.Module([], [])
 
 
-def used_too_early(model_folder: Path, main: str) -> str:
-    """A name that a release's own stub adds to `pb_utils` later than the code of a model uses it, as in annotations.
+def used_too_early(model_folder: Path, main: str) -> tuple[str, Path] | None:
+    """A name that a release's own stub adds to `pb_utils` later than the code of a model uses it, and ``FILE:LINE``.
 
-    That is ``""`` unless the code, or a file of the model that it imports, does so for certain when it is imported.
+    None unless the code, or a file of the model that it imports, does so for certain when it is imported.
     """
     for version in version_folders(model_folder):
         files = [version / main]
@@ -195,17 +195,16 @@ def used_too_early(model_folder: Path, main: str) -> str:
             names = (node for node in ast.walk(tree) if isinstance(node, ast.alias) and node.name == _UTILITIES)
             aliases = {name.asname or _UTILITIES for name in names}
             for node in nodes:
+                used = [name for one in _imported(node) if one.module == _UTILITIES for name in one.names]
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
                     used = [node.attr]
-                else:
-                    used = [name for one in _imported(node) if one.module == _UTILITIES for name in one.names]
                 if early := next((name for name in used if name in ADDED), ""):
-                    return early
+                    return early, file.with_name(f"{file.name}:{getattr(node, 'lineno', 1)}")
             imports = (one for node in nodes for one in _imported(node))
             local = (one for one in imports if one.level or not _is_elsewhere(one.module.partition(".")[0], None))
             found = (other for one in local for other in _near(version, file, one))
             files += [other for other in found if other not in files and len(files) < _MOST_FILES]
-    return ""
+    return None
 
 
 def _run_by_import(tree: ast.Module, *, annotates: bool) -> Iterator[ast.AST]:

@@ -311,5 +311,7 @@ def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Changes:
         yield PlannedChange(f"place a stub for Python {source.target.python}", own)
     elif request.starts_warm:
         yield PlannedChange("place a stub", "only envpack's stub starts models warm")
-    elif name := used_too_early(request.model.folder, request.model.code_file):
-        yield PlannedChange("place a stub", f"the stub of Triton {request.release.name} adds pb_utils.{name} too late")
+    elif early := used_too_early(request.model.folder, request.model.code_file):
+        yield PlannedChange(
+            "place a stub", f"the stub of Triton {request.release.name} adds pb_utils.{early[0]} too late"
+        )

@@ -87,7 +87,7 @@ class TestStubs:
         (found,) = inspect_repository(project, release).findings
         assert (found.severity, found.kind) == ("error", "interface-broken")
         what = "its code uses pb_utils.Tensor when it is imported, and the stub of Triton 24.10 adds it later"
-        assert found.what == what
+        assert (found.what, found.where) == (what, project.repository / "one/1/model.py:2")
         config = project.repository / "one/config.pbtxt"
         config.write_text(config.read_text().partition("parameters")[0])
         assert [found.what for found in inspect_repository(project, release).findings] == [what], "nor does it then"

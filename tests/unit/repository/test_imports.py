@@ -207,7 +207,8 @@ def test_what_code_uses_before_the_stub_of_a_release_adds_it(tmp_path_factory, c
     file.parent.mkdir()
     head = "" if code.startswith("from") else "import triton_python_backend_utils as pb_utils\n"
     file.write_text(head + code)
-    assert used_too_early(file.parents[1], "model.py") == name
+    found = used_too_early(file.parents[1], "model.py")
+    assert (found[0] if found else "") == name
 
 
 def test_files_that_code_imports_when_it_is_imported_use_it_too_early_as_well(tmp_path):
@@ -220,6 +221,6 @@ def test_files_that_code_imports_when_it_is_imported_use_it_too_early_as_well(tm
         "m/1/queue.py": uses,  # which the standard library has
     }
     write(tmp_path, files)
-    assert used_too_early(tmp_path / "m", "model.py") == ""
+    assert used_too_early(tmp_path / "m", "model.py") is None
     write(tmp_path, {"m/parts/third.py": uses})
-    assert used_too_early(tmp_path / "m", "model.py") == "Tensor"
+    assert used_too_early(tmp_path / "m", "model.py") == ("Tensor", tmp_path / "m/parts/third.py:4")
