@@ -14,7 +14,13 @@ from typing import IO, Any
 
 from envpack.local.admission import admit, batches, completed, deliver, received, warmups
 from envpack.local.connection import MORE_TIME, Kind, Limit, next_of
-from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
+from envpack.local.model_config import (
+    complete_config,
+    completion_fault,
+    config_json,
+    instance_arguments,
+    merge_completion,
+)
 from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
 from envpack.local.values import INVALID, NOTHING, Reader, Request, Response, Writer
@@ -121,7 +127,10 @@ class LocalModel:
         """Import and initialize the model."""
         source = self._source
         completed = complete_config(source.config, source.name)
-        self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
+        answer = self.process.complete(config_json(completed))
+        if fault := completion_fault(answer):
+            raise ModelFailed(fault)
+        self.config, text = merge_completion(completed, answer)
         if self.config.HasField("sequence_batching"):
             raise ModelFailed(f"the model completed its configuration with sequence_batching; {NEEDS_SERVER}")
         for fault in (

@@ -62,6 +62,14 @@ def _complete_groups(config: Any, name: str) -> None:
             group.kind = type(group).Kind.Value("KIND_CPU")
 
 
+def completion_fault(answer: str) -> str:
+    """What ends a server in the completion of a model; ``""`` for nothing."""
+    policy = json.loads(answer).get("model_transaction_policy", {})
+    decoupled = policy.get("decoupled", False) if isinstance(policy, dict) else False
+    what = f"auto_complete_config sets decoupled to the number {decoupled}, on which servers end: set True or False"
+    return what if isinstance(decoupled, (int, float)) and not isinstance(decoupled, bool) else ""
+
+
 def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
     """What becomes of a configuration when the model has completed it.
 
@@ -70,11 +78,14 @@ def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
     """
     from google.protobuf import json_format
 
-    merged = copy.deepcopy(config)
+    merged, document = copy.deepcopy(config), json.loads(answer)
+    for tensor in (*document.get("input", ()), *document.get("output", ())):
+        if isinstance(tensor, dict) and isinstance(tensor.get("dims"), int):
+            tensor["dims"] = [tensor["dims"]]  # as the server does
     try:
-        proposed = json_format.Parse(answer, type(config)())
+        proposed = json_format.ParseDict(document, type(config)())
     except json_format.ParseError:
-        return merged, _compact(json.loads(answer))
+        return merged, _compact(document)
     for field in _IO:
         merged.ClearField(field)
     merged.max_batch_size = proposed.max_batch_size

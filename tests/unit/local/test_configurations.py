@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection.configuration import fit_faults
-from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
+from envpack.local.model_config import (
+    complete_config,
+    completion_fault,
+    config_json,
+    instance_arguments,
+    merge_completion,
+)
 from envpack.repository.config import parse_config
 from envpack.repository.config_rules import config_faults
 
@@ -123,6 +129,21 @@ def test_a_completion_that_does_not_fit_reaches_the_model_only():
     before = completed(TENSORS)
     after, text = merge_completion(before, '{"unknown": [1, 2], "é": 1}')
     assert (after, text) == (before, '{"unknown":[1,2],"é":1}')
+
+
+def test_a_completion_may_give_one_dimension_as_a_number():
+    proposed = {"input": [{"name": "A", "data_type": "TYPE_INT32", "dims": 3}]}
+    after, text = merge_completion(completed(), json.dumps(proposed))
+    assert ([*after.input[0].dims], json.loads(text)["input"][0]["dims"]) == ([3], [3])
+
+
+@pytest.mark.parametrize(
+    ("decoupled", "ends"), [("true", False), ("false", False), ('"true"', False), ("1", True), ("0", True)]
+)
+def test_a_number_for_decoupled_ends_a_server(decoupled, ends):
+    fault = completion_fault(f'{{"model_transaction_policy": {{"decoupled": {decoupled}}}}}')
+    assert bool(fault) == ends
+    assert completion_fault("{}") == ""
 
 
 @pytest.mark.parametrize(
