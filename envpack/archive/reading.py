@@ -210,7 +210,7 @@ class _Stream:
 
 class _Archive(tarfile.TarFile):
     def __init__(self, stream: _Stream) -> None:
-        super().__init__(fileobj=stream, tarinfo=_PlainInfo, errors="surrogateescape")  # type: ignore[arg-type]
+        super().__init__(fileobj=stream, tarinfo=_PlainInfo)  # type: ignore[arg-type]
 
     def forget(self) -> None:
         """Drop the members read so far; there may be many."""

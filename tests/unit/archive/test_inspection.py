@@ -396,6 +396,13 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch, named):
     assert caught.value.hint
 
 
+def test_a_link_to_a_folder_is_one_entry(environment, tmp_path):
+    copy = shutil.copytree(environment.prefix, tmp_path / "env", symlinks=True)
+    files = inspect_environment(copy).files
+    (copy / "again").symlink_to(".")
+    assert inspect_environment(copy).files == files + 1
+
+
 def test_devices_in_a_folder_are_not_waited_for(environment, tmp_path):
     import os
 
