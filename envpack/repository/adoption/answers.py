@@ -45,8 +45,10 @@ _FAILED = {
     " file that it reads is copied with a package alone: make it MODULE/__init__.py, with the file beside it, and open"
     " that by Path(__file__)",
 }
-# What to do about two things that ONNX Runtime says of a file that is not damaged.
-_OF_RUNTIME = {
+# What to do about what NumPy, or ONNX Runtime, says of a file that is not damaged.
+_OF_LIBRARIES = {
+    r"numpy\.dtype size changed|numpy\.core\.multiarray failed to import|_ARRAY_API not found": "its packages need"
+    " NumPy 1: add numpy<2 to its requirements.txt",
     r"Unsupported model IR version|Current official support for domain": "export it with an older opset;"
     " or name a newer Python, which may have a newer ONNX Runtime: --python 3.12",
     r"Failed to construct locale": "Triton's images have no such locale either:"
@@ -134,10 +136,10 @@ def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answ
 def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> InputError:
     cause = printable_line(one_line(_PLACE_IN_RUNTIME.sub("", reason)))
     what = f"the model cannot {printable_line(step)} in its own environment: {cause}"
-    known = _OF_RUNTIME if artifact.kind == "onnx" else {}
-    fix = next((fix for said, fix in known.items() if re.search(said, reason)), _FAILED[artifact.kind])
-    own = {Path(name).stem for name in artifact.files}
-    if step == _DECLARE:
+    fix, own = _FAILED[artifact.kind], {Path(name).stem for name in artifact.files}
+    if known := [fix for said, fix in _OF_LIBRARIES.items() if re.search(said, reason)]:
+        fix = known[0]
+    elif step == _DECLARE:
         fix = _UNDECLARED.get(artifact.kind, fix)
     elif step == _ANSWER and artifact.kind == "sklearn":
         fix = _LOG  # only its author knows which inputs it accepts

@@ -121,3 +121,13 @@ def test_what_onnx_runtime_says_is_told_without_its_own_source(error, reason, fi
         answers_of(artifact, {"step": "be loaded", "error": error}, "")
     assert refused.value.message.endswith(reason)
     assert fix in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "error", ["ValueError: numpy.dtype size changed", "ImportError: numpy.core.multiarray failed to import"]
+)
+def test_packages_that_need_numpy_1_are_told_to_get_it(error):
+    artifact = Artifact(kind="mlflow", title="", source=Path("m"), files={}, requirements={})
+    with pytest.raises(InputError) as refused:
+        answers_of(artifact, {"step": "be loaded", "error": error}, "")
+    assert refused.value.hint == "its packages need NumPy 1: add numpy<2 to its requirements.txt"
