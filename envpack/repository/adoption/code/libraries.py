@@ -80,6 +80,14 @@ class MLflow:
         signature = self.model.metadata.signature.to_dict()
         specs = {key: json.loads(signature.get(key) or "[]") for key in ("inputs", "outputs", "params")}
         self.inputs = tensors_of(specs["inputs"], "inputs", "input")
+        self.dtypes = {
+            one.name: spec["tensor-spec"]["dtype"]
+            for one, spec in zip(self.inputs, specs["inputs"])
+            if spec["type"] == "tensor"
+        }
+        if self.facts["is_hinted"]:  # with a type of Python's own, which numbers of NumPy do not have
+            for one in self.inputs:
+                one.form = "items" if one.form == "numbers" else one.form
         is_known = all(spec["type"] != "any" for spec in specs["outputs"]) or not self.facts["has_example"]
         self.outputs = tensors_of(specs["outputs"], "predictions", "output") if is_known else []
         self.inputs += [parameter_of(spec) for spec in specs["params"]]
@@ -105,10 +113,12 @@ class MLflow:
         if isinstance(example, pd.DataFrame):
             example = {name: example[name].tolist() if call == "list" else example[name].array for name in example}
         names = [one.name for one in self.inputs if not one.is_parameter]
-        if not isinstance(example, dict):
-            return {names[0]: example}
+        example = example if isinstance(example, dict) else {names[0]: example}
         keys = names if set(names) & set(example) else list(example)
-        return {name: example[key] for name, key in zip(names, keys) if key in example}
+        example = {name: example[key] for name, key in zip(names, keys) if key in example}
+        for name in self.dtypes.keys() & example.keys():  # the example may be a list, which MLflow takes for no tensor
+            example[name] = np.asarray(example[name], self.dtypes[name])
+        return example
 
     def predict(self, data):
         call = self.details["call"]

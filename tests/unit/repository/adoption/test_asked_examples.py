@@ -86,6 +86,17 @@ def test_one_row_is_compared_with_one_that_is_made_up(answers, inputs, example, 
     assert len(found.data) == (example.count("* 3") * 2 + 1 if is_batched else 1)
 
 
+def test_a_hint_gets_numbers_of_python(answers):
+    found = answers('{"type": "long"}', "[1, 2]", "return [float(one) for one in data if type(one) is int]")
+    assert ([one.form for one in found.inputs], found.is_batched) == (["items"], True)
+
+
+@pytest.mark.parametrize("example", ["{'x': [[1, 2], [3, 4]]}", "((1, 2), (3, 4))"])
+def test_a_tensor_gets_an_array_of_an_example_without_one(answers, example):
+    found = answers(ARRAY, example, "assert data['x'].dtype == 'float32'; return data['x'].sum(axis=1)")
+    assert [one["y"] for one in found.validation_data] == [[3.0], [7.0]]
+
+
 NUMBERS = '{"type": "array", "items": {"type": "long"}, "name": "y"}'
 WORDS = NUMBERS.replace("long", "string")
 THING = '{"type": "object", "name": "y"}'
