@@ -48,7 +48,7 @@ _FAILED = {
 # What to do about what NumPy, or ONNX Runtime, says of a file that is not damaged.
 _OF_LIBRARIES = {
     r"numpy\.dtype size changed|numpy\.core\.multiarray failed to import|_ARRAY_API not found": "its packages need"
-    " NumPy 1: add numpy<2 to its requirements.txt",
+    " NumPy 1: add numpy<2 to each of its files that lists them: requirements.txt, python_env.yaml, conda.yaml",
     r"Unsupported model IR version|Current official support for domain": "export it with an older opset;"
     " or name a newer Python, which may have a newer ONNX Runtime: --python 3.12",
     r"Failed to construct locale": "Triton's images have no such locale either:"
