@@ -79,9 +79,10 @@ def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
     from google.protobuf import json_format
 
     merged, document = copy.deepcopy(config), json.loads(answer)
-    for tensor in (*document.get("input", ()), *document.get("output", ())):
-        if isinstance(tensor, dict) and isinstance(tensor.get("dims"), int):
-            tensor["dims"] = [tensor["dims"]]  # as the server does
+    for tensors in (document.get("input"), document.get("output")):
+        for tensor in tensors if isinstance(tensors, list) else ():
+            if isinstance(tensor, dict) and isinstance(tensor.get("dims"), int):
+                tensor["dims"] = [tensor["dims"]]  # as the server does
     try:
         proposed = json_format.ParseDict(document, type(config)())
     except json_format.ParseError:
