@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.object_stores import free_port, running
+from tests.registry_tokens import ISSUER, SERVICE
 
 PROGRAM = "docker-registry"
 MISSING = f"needs {PROGRAM}, a package of Debian"
@@ -51,8 +52,11 @@ def certificate(folder, *, host="127.0.0.1", days=2, authority=True):
 
 
 @contextlib.contextmanager
-def registry(folder, *, protected=False):
-    """Run a registry during the block; yields its host and port. A protected one has TLS and wants `ACCOUNT`."""
+def registry(folder, *, protected=False, tokens=None):
+    """Run a registry during the block; yields its host and port.
+
+    A protected one has TLS and wants `ACCOUNT`, one with a token service its TLS and its tokens.
+    """
     port = free_port()
     settings = {
         "version": "0.1",
@@ -65,6 +69,10 @@ def registry(folder, *, protected=False):
         (folder / "htpasswd").write_text(HTPASSWD)
         settings["http"]["tls"] = {"certificate": str(public), "key": str(key)}
         settings["auth"] = {"htpasswd": {"realm": "models", "path": str(folder / "htpasswd")}}
+    if tokens:
+        settings["http"]["tls"] = {"certificate": str(tokens.public), "key": str(tokens.key)}
+        trust = {"rootcertbundle": str(tokens.public)}
+        settings["auth"] = {"token": {"realm": tokens.realm, "service": SERVICE, "issuer": ISSUER, **trust}}
     (folder / "config.json").write_text(json.dumps(settings))  # which is YAML as well
     with running([PROGRAM, "serve", folder / "config.json"], port, folder / "registry.log"):
         yield f"127.0.0.1:{port}"

@@ -26,6 +26,7 @@ from envpack.support.progress import NoProgress
 from tests import registries
 from tests.faults.command_line import assert_refused, envpack
 from tests.registries import Reader
+from tests.registry_tokens import token_service
 from tests.signing_keys import write_pair
 
 SHARED = "opt/envpack"
@@ -340,6 +341,34 @@ def test_accounts_may_come_from_a_credential_helper(plan, protected, folder, tmp
     with pytest.raises(InputError) as raised:
         publish_image(plan, parse_image_address(f"{host}/{folder}:1"))
     assert raised.value.kind == "bad-docker-config"
+
+
+def test_registries_with_a_token_service_take_accounts_and_identity_tokens(plan, folder, tmp_path, monkeypatch):
+    """``az acr login`` leaves an identity token in docker's entry, and a user without a password."""
+    if not registries.is_installed():
+        pytest.skip(registries.MISSING)
+    key, public = registries.certificate(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(public))
+    nobody = base64.b64encode(b"00000000-0000-0000-0000-000000000000:").decode()
+    account = base64.b64encode(b"name:word").decode()
+    entries = {
+        "refused": {"auth": nobody, "identitytoken": "expired"},
+        "identity": {"auth": nobody, "identitytoken": "refresh-me"},
+        "account": {"auth": account},
+    }
+    with token_service(key, public) as service, registries.registry(tmp_path, tokens=service) as host:
+        for name, entry in entries.items():
+            address = parse_image_address(f"{host}/{folder}/{name}:1")
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.json").write_text(json.dumps({"auths": {host: entry}}))
+            monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / name))
+            service.asked.clear()
+            if name == "refused":
+                unusable(plan, address, "registry-forbidden", "refuses access")
+                continue
+            assert publish_image(plan, address).sent
+            assert pulled(address, tmp_path / f"pulled-{name}").models.is_dir()
+            assert set(service.asked) == {("POST", "refresh_token") if name == "identity" else ("GET", "")}
 
 
 def unusable(plan, address, kind, reason):

@@ -151,8 +151,8 @@ def test_no_modules_import_each_other_in_a_circle():
 # Modules that run in a model's Python, with the packages of its environment.
 _ELSEWHERE = ("local.python.", "development.python.", "repository.adoption.code.", "verification.gpu_probe_model")
 
-# Python 3.14 has the first, others require the second; distributed requires the third.
-_COME_ALONG = {"compression", "backports", "dask"}
+# Python 3.14 has the first, others require the second; distributed requires the third, python-dxf the fourth.
+_COME_ALONG = {"compression", "backports", "dask", "www_authenticate"}
 
 
 def test_what_is_no_dependency_is_looked_for_before_it_is_used():

@@ -53,10 +53,11 @@ def _of_helper(name: object, registry: str, asked: str) -> dict[str, str] | None
 
 @dataclass(frozen=True)
 class Account:
-    """A user name and its password. They are never shown."""
+    """A user name and its password, or a token for which the registry gives others. They are never shown."""
 
-    user: str
-    password: str
+    user: str = ""
+    password: str = ""
+    identity_token: str = ""
 
     def __repr__(self) -> str:
         return "Account()"
@@ -85,8 +86,8 @@ def account_at(registry: str) -> Account | None:
     if not found:
         return None
     lower = {name.lower(): value for name, value in found.items()}
-    if lower.get("identitytoken"):
-        raise _bad(registry, "it has an identity token, which is not supported")
+    if isinstance(token := lower.get("identitytoken"), str) and token:
+        return Account(identity_token=token)
     if not isinstance(lower.get("username"), str) or not isinstance(lower.get("password"), str):
         return None
     return Account(lower["username"], lower["password"])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from envpack.deployment.images.accounts import Account
 from envpack.deployment.images.address import ImageAddress, is_loopback
 from envpack.support.connection_faults import proxy_hint, proxy_of, through, tls_fault
 from envpack.support.errors import StorageError, UsageError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, RequestException, Response
 
 
+TIMEOUT = 60.0  # seconds without a byte
 _MOST_DOCUMENT = 16 << 20  # bytes of an answer that is no blob
 _PIECE = 64 << 10
 _LONGEST = 60.0  # seconds of an answer, and
@@ -82,6 +84,28 @@ def client_class() -> type[DXF]:
             return response
 
     return Client
+
+
+def log_in(client: Any, challenge: Response, account: Account | None) -> None:
+    """Get from a registry, which answered 401 with a challenge, what further requests are sent with."""
+    from dxf.exceptions import DXFAuthInsecureError, DXFUnauthorizedError
+
+    if account is None or not account.identity_token:
+        names = {"username": account.user, "password": account.password} if account else {}
+        client.authenticate(response=challenge, **names)
+        return
+    import www_authenticate  # a dependency of dxf, which knows no identity tokens
+
+    bearer = www_authenticate.parse(challenge.headers["www-authenticate"]).get("bearer")
+    if bearer is None:  # it wants a name and a password
+        raise DXFUnauthorizedError
+    if urlsplit(bearer["realm"]).scheme != "https":
+        raise DXFAuthInsecureError
+    asked = {name: bearer[name] for name in ("service", "scope") if name in bearer}
+    form = {"grant_type": "refresh_token", "client_id": "envpack", "refresh_token": account.identity_token, **asked}
+    answer = client._sessions[0].post(bearer["realm"], form, timeout=TIMEOUT)  # noqa: SLF001 - it has these adapters
+    answer.raise_for_status()
+    client.token = answer.json()["access_token"]
 
 
 class _Paced:

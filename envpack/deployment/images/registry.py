@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +13,11 @@ from typing import Any
 from envpack.deployment.images.accounts import account_at
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.connection import (
+    TIMEOUT,
     client_class,
     faults_of,
     is_temporary,
+    log_in,
     registry_corrupt,
     require_library,
 )
@@ -23,7 +26,6 @@ from envpack.support.errors import storage_errors
 from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped, verification_setting
 
-TIMEOUT = 60.0  # seconds without a byte
 _ATTEMPTS = 3
 _PAUSE = 0.5  # seconds before the second attempt
 _PIECE = 1 << 20
@@ -33,11 +35,7 @@ _PIECE = 1 << 20
 def connected(address: ImageAddress) -> Iterator[Registry]:
     """Connect to the repository of an image during the block."""
     require_library(address)
-    account = account_at(address.registry)
-
-    def authenticate(client: Any, response: Any) -> None:
-        names = {"username": account.user, "password": account.password} if account else {}
-        client.authenticate(response=response, **names)
+    authenticate = functools.partial(log_in, account=account_at(address.registry))
 
     with faults_of(address):
         insecure = address.is_local and not _is_encrypted(address)

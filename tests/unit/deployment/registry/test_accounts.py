@@ -20,7 +20,7 @@ from tests.unit.deployment.registry.test_client import IMAGE
 
 
 def log_in(folder, host, **entry):
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"auths": {host: entry}}))
 
 
@@ -45,9 +45,31 @@ def test_an_account_travels_encrypted_only(tmp_path, monkeypatch):
             assert there.manifest("1") == IMAGE
 
 
+BEARER = 'Bearer realm="http://127.0.0.1:9/token",service="models"'
+
+
+@every_row(
+    ("challenge", "kind", "says"),
+    [
+        ('Basic realm="models"', "registry-forbidden", "the registry refuses access"),
+        (BEARER, "registry-unreachable", "it wants a password, which is only sent over TLS"),
+    ],
+)
+def test_an_identity_token_is_sent_to_token_services_with_tls_only(tmp_path, monkeypatch, challenge, kind, says):
+    key, public = certificate(Path(tempfile.mkdtemp(dir=tmp_path)))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(public))
+    monkeypatch.setenv("DOCKER_CONFIG", tempfile.mkdtemp(dir=tmp_path))
+    with memory_registry((key, public)) as protected:
+        protected.fault = lambda *_: (401, {"WWW-Authenticate": challenge}, b"")
+        log_in(Path(os.environ["DOCKER_CONFIG"]), protected.host, identitytoken="t", auth=encoded_account("", ""))
+        address = parse_image_address(f"{protected.host}/models:1")
+        with pytest.raises(StorageError, match=says) as raised, connected(address) as there:
+            there.manifest("1")
+        assert raised.value.kind == kind
+
+
 def test_accounts_that_cannot_be_used_are_named(tmp_path, address):
     cases = {
-        "it has an identity token, which is not supported": {"identitytoken": "t", "auth": encoded_account("u", "p")},
         "is unusable|it is damaged": {"auth": "no base64!"},
     }
     for number, (reason, entry) in enumerate(cases.items()):
@@ -85,10 +107,7 @@ echo '{"Username": "me at '$registry'", "Secret": "word"}'
             )
             for text in ("<html>", "[1]", "{}", "")
         ),
-        (
-            """#!/bin/sh\necho '{"Username": "<token>", "Secret": "t"}'\n""",
-            "it has an identity token, which is not supported",
-        ),
+        ("""#!/bin/sh\necho '{"Username": "<token>", "Secret": "t"}'\n""", ("", "", "t")),
         ("#!/bin/sh\necho 'credentials not found in native keychain'; exit 1\n", None),
         (GOOD, ("me at registry.example", "word")),
     ],
@@ -112,7 +131,7 @@ def test_a_credential_helper_answers_or_is_named(tmp_path, monkeypatch, script, 
         assert ("repair docker-credential-own" in raised.value.hint) == ("helper" in says)
     else:
         account = account_at("registry.example")
-        assert (account and (account.user, account.password)) == says
+        assert account == (says and Account(*says))
 
 
 @every_row(
