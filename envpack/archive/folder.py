@@ -107,7 +107,7 @@ def _looks_unchanged(path: str, entry: Entry, index: Index) -> bool:
         return False
     if entry.path not in index:
         return True
-    _, time, inode = index[entry.path]
+    _, time, inode, _ = index[entry.path]
     difference = abs(status.st_mtime_ns - time)
     return difference == 0 if status.st_ino == inode else difference < _COARSEST
 

@@ -24,6 +24,7 @@ from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import CacheFolder, cache_folder
+from envpack.support.links_and_modes import FILE, PROGRAM
 from envpack.support.placed_files import MANIFEST
 from envpack.support.pool import map_batches
 from envpack.support.replacement import replaced_file
@@ -92,11 +93,11 @@ def _from_manifest(manifest: dict[str, Any], folder: Path) -> Environment:
     return Environment(prefix=folder, packages=packages, placeholders=values.pop("stand_ins"), **values)
 
 
-_INDEX_SCHEMA = 1
+_INDEX_SCHEMA = 2
 # Folders of the cache whose files environments are links to.
 _SHARING: tuple[CacheFolder, ...] = ("conda-packages", "bytecode")
 
-# Size, time stamp in nanoseconds and inode of each file and link, by path.
+# Size, time stamp in nanoseconds, inode and mode of each file and link, by path.
 Index = Mapping[str, Sequence[int]]
 
 
@@ -106,7 +107,7 @@ def index_of(prefix: Path) -> Path:
 
 
 def write_index(prefix: Path, entries: Iterable[Entry] | None = None) -> None:
-    """Record size, time stamp and inode of every file of an environment.
+    """Record size, time stamp, inode and mode of every file of an environment.
 
     Nothing is recorded if the inventory cannot be read, or the store is read-only.
     """
@@ -123,7 +124,7 @@ def read_index(prefix: Path) -> Index:
     try:
         index = read_json(index_of(prefix))
         files: dict[str, list[int]] = index["files"] if index["schema"] == _INDEX_SCHEMA else {}
-        return files if all(len(stamp) == 3 for stamp in files.values()) else {}
+        return files if all(len(stamp) == 4 for stamp in files.values()) else {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 
@@ -132,7 +133,7 @@ def damaged_files(prefix: Path) -> tuple[str, ...]:
     """The files of an environment in the store that differ from its inventory, by path.
 
     Unless an index is missing or differs, no file is read. A missing or outdated index of an intact environment is
-    written again.
+    written again, and modes are restored: who changes that of a hard link changes it for all models.
     """
     index = read_index(prefix)
     if index and all(_unchanged(f"{prefix}/{path}", stamp) for path, stamp in index.items()):
@@ -147,8 +148,16 @@ def damaged_files(prefix: Path) -> tuple[str, ...]:
     suspects = [e for e in entries if e.path not in index or not _unchanged(f"{prefix}/{e.path}", index[e.path])]
     damaged = differing(prefix, suspects)
     if not damaged:
+        _restore_modes(prefix, suspects)
         write_index(prefix, entries)
     return damaged
+
+
+def _restore_modes(prefix: Path, entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        if entry.kind in ("file", "program"):
+            with contextlib.suppress(PermissionError):  # of another user, whose cache this is as well
+                os.chmod(f"{prefix}/{entry.path}", PROGRAM if entry.kind == "program" else FILE)  # noqa: PTH101
 
 
 def differing(folder: Path, entries: Sequence[Entry]) -> tuple[str, ...]:
@@ -187,9 +196,9 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
+def _stamp(path: str) -> tuple[int, int, int, int]:
     status = os.lstat(path)
-    return status.st_size, status.st_mtime_ns, status.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode
 
 
 def _unchanged(path: str, stamp: Sequence[int]) -> bool:

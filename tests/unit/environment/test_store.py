@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -243,6 +244,18 @@ def test_a_build_finds_what_is_intact_and_says_what_it_makes_again(prefix, cache
     assert not prefix.exists()
     assert read_index(prefix) == {}
     assert find_intact(prefix, cache, steps) is None
+
+
+def test_modes_that_one_model_changed_are_restored_for_the_others(prefix, cache):
+    """``chmod -R 700`` of a model's folder reaches every hard link of its files: no other user could read them."""
+    program, file = prefix / "bin/program", prefix / "file"
+    assert find_intact(prefix, cache, Steps()).prefix == prefix
+    program.chmod(0o700)
+    file.chmod(0o600)
+    steps = Steps()
+    assert find_intact(prefix, cache, steps).prefix == prefix
+    assert steps.seen == []
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (program, file)] == [0o555, 0o444]
 
 
 def test_a_pipe_in_place_of_an_empty_file_is_not_read(prefix):
