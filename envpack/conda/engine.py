@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from envpack.conda.extracted import damaged_extracted_again, folder_of
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage
@@ -23,6 +24,7 @@ from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
 from envpack.support.processes import ErrorPattern, clean_environment, error_from_output, run
+from envpack.support.progress import SILENT, Progress
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
 
@@ -147,29 +149,33 @@ def install_conda(
     settings: CondaSettings,
     credentials: Credentials,
     cache: Path,
+    progress: Progress = SILENT,
 ) -> None:
     """Install exactly these conda packages; files that contain their prefix contain `PREFIX_PLACEHOLDER`."""
     packages = [_verified(package) for package in packages]
     downloads = _downloads(packages, cache)
     try:
-        run_engine(
-            "install",
-            settings=settings,
-            credentials=credentials,
-            packages=packages,
-            prefix=str(prefix),
-            subdir=target.platform,
-            prefix_placeholder=PREFIX_PLACEHOLDER,
-            package_cache=str(downloads),
-            patience=_PATIENCE,
-        )
+        with damaged_extracted_again(packages, downloads) as damaged:
+            for name in damaged:
+                progress.detail(f"files of {name} were changed in the cache; it is extracted again")
+            run_engine(
+                "install",
+                settings=settings,
+                credentials=credentials,
+                packages=packages,
+                prefix=str(prefix),
+                subdir=target.platform,
+                prefix_placeholder=PREFIX_PLACEHOLDER,
+                package_cache=str(downloads),
+                patience=_PATIENCE,
+            )
     except EngineError as error:
         raise _install_error(error, packages, prefix) from error
     if downloads != cache_folder("conda-packages", cache):
         mark_used(downloads)
         return
     for package in packages:
-        mark_used(downloads / f"{package.name}-{package.version}-{package.build}")
+        mark_used(folder_of(package, downloads))
 
 
 def is_locked_file(package: CondaPackage, file: Path) -> bool:

@@ -129,7 +129,13 @@ def install(assembly: Assembly, prefix: Path) -> None:
     conda = [_located(package, assembly) for package in lock.conda]
     options = assembly.options
     install_conda(
-        conda, prefix, lock.target, settings=options.settings, credentials=options.credentials, cache=options.cache
+        conda,
+        prefix,
+        lock.target,
+        settings=options.settings,
+        credentials=options.credentials,
+        cache=options.cache,
+        progress=assembly.progress,
     )
     require_library(prefix, minor)
     assembly.progress.end("installed")

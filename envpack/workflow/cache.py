@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envpack.settings.table import Settings
 from envpack.support.bounded_reading import read_json, sha256_of
@@ -300,25 +300,11 @@ def _check_stub(folder: Path) -> Iterable[str]:
 
 
 def _check_conda_package(folder: Path) -> Iterable[str]:
+    from envpack.conda.extracted import differing_files
+
     # Packages without a SHA-256 are in folders of their own.
     packages = [folder] if (folder / "info").exists() else [*_entries(folder)] or [folder]
-    return (
-        str((package / path).relative_to(folder))
-        for package in packages
-        for path, record in _paths_of(package)
-        if not _matches(package / path, record)
-    )
-
-
-def _paths_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for record in read_json(folder / "info/paths.json")["paths"]:
-        yield str(record["_path"]), record
-
-
-def _matches(file: Path, record: dict[str, Any]) -> bool:
-    if record["path_type"] != "hardlink":
-        return file.is_symlink() or file.exists()
-    return file.is_file() and sha256_of(file) == record["sha256"]
+    return (str((package / path).relative_to(folder)) for package in packages for path in differing_files(package))
 
 
 def _check_channel(folder: Path) -> Iterable[str]:

@@ -2,15 +2,21 @@
 
 import dataclasses
 import hashlib
+import json
+import os
 
 import pytest
 
 from envpack.conda.engine import install_conda, is_locked_file
+from envpack.conda.extracted import differing_files
 from envpack.conda.settings import CondaSettings
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import SILENT
+from tests import conda_packages
 from tests.conda_packages import make_conda_package
+from tests.steps import Steps
 from tests.tables import every_row
 from tests.web import serve
 
@@ -34,13 +40,14 @@ def install(tmp_path):
     """Installs a package into a new folder; returns what it contains."""
     done = []
 
-    def run(package):
+    def run(package, progress=SILENT):
         prefix = tmp_path / f"prefix-{len(done)}"
         prefix.mkdir()
         done.append(prefix)
         settings = CondaSettings()
         target = Target("linux-64", "3.12")
-        install_conda([package], prefix, target, settings=settings, credentials={}, cache=tmp_path / "cache")
+        cache = tmp_path / "cache"
+        install_conda([package], prefix, target, settings=settings, credentials={}, cache=cache, progress=progress)
         return (prefix / "share/x").read_text()
 
     return run
@@ -97,3 +104,52 @@ def test_capitals_in_a_hash_do_not_matter(package, tmp_path):
     file = tmp_path / "channel/noarch/x-1.0-0.conda"
     assert is_locked_file(dataclasses.replace(locked, sha256=locked.sha256.upper()), file)
     assert not is_locked_file(dataclasses.replace(locked, sha256=ZEROS["sha256"]), file)
+
+
+AGAIN = ["files of x were changed in the cache; it is extracted again"]
+
+
+def cut(file):
+    file.write_text("of")
+
+
+def replaced_by(make):
+    return lambda file: (file.unlink(), make(file))
+
+
+@every_row(
+    "damage",
+    [
+        cut,  # as after a power failure
+        lambda file: file.write_text("of the LOCK"),
+        lambda file: file.unlink(),
+        replaced_by(os.mkdir),
+        replaced_by(os.mkfifo),  # whoever reads it waits
+        replaced_by(lambda file: file.symlink_to("../info/about.json")),
+        lambda file: (file.parents[1] / "info/index.json").write_text("{"),
+        lambda file: cut(file.parents[1] / "info/paths.json"),
+    ],
+)
+def test_a_package_that_was_damaged_in_the_cache_is_extracted_again(package, install, tmp_path, damage):
+    locked = package("channel", "sha256")
+    assert install(locked) == "of the lock"
+    damage(tmp_path / "cache/conda-packages/x-1.0-0/share/x")
+    steps = Steps()
+    assert install(locked, steps) == "of the lock"
+    assert steps.seen == AGAIN
+    assert install(locked, steps) == "of the lock"
+    assert steps.seen == AGAIN
+
+
+def test_a_package_that_was_published_with_a_wrong_digest_is_extracted_again_once(
+    package, install, tmp_path, monkeypatch
+):
+    right = conda_packages._record
+    monkeypatch.setattr(conda_packages, "_record", lambda path, content: right(path, content + b"!"))
+    locked = package("channel", "sha256")
+    first, second, third = Steps(), Steps(), Steps()
+    assert [install(locked, steps) for steps in (first, second, third)] == ["of the lock"] * 3
+    assert [first.seen, second.seen, third.seen] == [[], AGAIN, []]
+    kept = tmp_path / "cache/conda-packages/x-1.0-0"
+    assert json.loads((kept / "info/envpack-differing.json").read_text()) == ["share/x"]
+    assert differing_files(kept) == []

@@ -50,6 +50,7 @@ def cache(tmp_path, monkeypatch):
     put(folder / "conda-packages/one/lib/file")
     (folder / "conda-packages/one/lib/link").symlink_to("nowhere")
     put(folder / "conda-packages/one/info/paths.json", json.dumps({"paths": [record, link]}))
+    put(folder / "conda-packages/one/info/index.json", "{}")
     put(folder / "channel/one/linux-64/python.conda")
     description = {"file": "linux-64/python.conda", "sha256": sha256("content")}
     put(folder / "channel/one/envpack-package.json", json.dumps(description))
