@@ -11,14 +11,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import being_made, in_use
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import bare_environment, run
-from envpack.support.replacement import link_or_copy, new_folder
+from envpack.support.replacement import link_or_copy, new_folder, write_text
 from envpack.support.temp_dirs import temp_dir
 
 _CHILD = Path(__file__).with_name("compile_child.py")
 _RECIPE = 3  # increased whenever the same source gives other byte code
+_DIGESTS = "digests.json"  # SHA-256 of the files of an entry, by their paths below it
 _GROUP = 32  # files for each process
 
 
@@ -75,10 +77,27 @@ def compile_packages(
         _add_entry(entries[content], files[content], prefix)
 
 
+def differing_files(entry: Path) -> list[str]:
+    """The files of an entry of the cache whose byte code was changed, as paths below it.
+
+    Raises:
+        OSError, ValueError, AttributeError: one is missing, or the digests are damaged.
+    """
+    return [path for path, digest in read_json(entry / _DIGESTS).items() if sha256_of(entry / path) != digest]
+
+
+def _is_intact(entry: Path) -> bool:
+    """Whether the cache has an entry as it was made: Python runs byte code without a look at the source."""
+    try:
+        return not differing_files(entry)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def _linked(entry: Path, files: Sequence[str], prefix: Path) -> bool:
     """Link the byte code of a package into an environment; whether the cache has it."""
     with in_use(entry):
-        if not entry.is_dir():
+        if not _is_intact(entry):
             return False
         _link_files(entry, files, prefix)
         return True
@@ -86,10 +105,12 @@ def _linked(entry: Path, files: Sequence[str], prefix: Path) -> bool:
 
 def _add_entry(entry: Path, files: Sequence[str], prefix: Path) -> None:
     with being_made(entry):
-        if entry.is_dir():
+        if _is_intact(entry):
             return
         with new_folder(entry) as partial:
             _link_files(prefix, files, partial)
+            digests = {path: sha256_of(partial / path) for path in files if (partial / path).exists()}
+            write_text(partial / _DIGESTS, json.dumps(digests))
 
 
 def _link_files(source: Path, files: Sequence[str], target: Path) -> None:

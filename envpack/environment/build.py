@@ -34,6 +34,7 @@ from envpack.environment.inventory import (
     take_inventory,
     write_inventory,
 )
+from envpack.environment.records import damaged_wheels
 from envpack.environment.relocation import relocate, update_records, write_activation
 from envpack.environment.store import (
     SCHEMA,
@@ -145,10 +146,21 @@ def install(assembly: Assembly, prefix: Path) -> None:
             started_version(prefix, minor)  # uv starts it, too, and would wait for it without a limit
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
         _mark_wheels(lock.pip, cache_folder("wheels", assembly.options.cache))
-        install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
+        _install_wheels(assembly, prefix)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
         assembly.progress.end("installed")
+
+
+def _install_wheels(assembly: Assembly, prefix: Path) -> None:
+    """Install wheels from uv's cache as far as it has them, whose files other programs may have changed."""
+    lock, python, indexes = assembly.lock, _python(assembly, prefix), assembly.indexes
+    install_pip(lock.pip, prefix, lock.target, python=python, indexes=indexes)
+    damaged = damaged_wheels(prefix, lock.target.python)
+    if again := [package for package in lock.pip if package.name in damaged]:
+        names = " ".join(package.name for package in again)
+        assembly.progress.detail(f"files were changed in uv's cache, which is not used: `uv cache clean {names}`")
+        install_pip(again, prefix, lock.target, python=python, indexes=indexes, cached=False)
 
 
 def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections import Counter
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.records import (
     conda_record_files,
+    is_from_uv,
     read_conda_record,
     read_record_rows,
     record_paths,
 )
-from envpack.support.bounded_reading import parse_json, read_bytes, read_text
+from envpack.support.bounded_reading import digest_of, parse_json, read_bytes, read_text
 from envpack.support.errors import InputError
 from envpack.support.placed_files import MANIFEST
 from envpack.support.pool import map_batches
@@ -38,7 +38,6 @@ OWN = "envpack"  # owner of files that belong to no package
 UNKNOWN = "unknown"  # owner of files of an environment that was taken over, which no record lists
 _LARGEST = 1 << 30  # bytes of an inventory; one of a hundred thousand files has 20 MB
 _NAME_HINT = "choose another version of the package that installs it"
-_SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, MANIFEST}
 
 Kind = Literal["file", "program", "link", "folder"]
@@ -193,15 +192,8 @@ def read_entry(root: Path, path: str) -> Entry:
         return Entry(path, "link", "", target=os.readlink(file))  # noqa: PTH115
     with open(file, "rb", buffering=0) as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
-        digest = _digest(content, status.st_size)
+        digest = digest_of(content)
     return Entry(path, "program" if status.st_mode & 0o100 else "file", "", status.st_size, digest)
-
-
-def _digest(content: io.FileIO, size: int) -> str:
-    """The SHA-256 of a file. Small files are read at once: `hashlib.file_digest` allocates a large buffer for each."""
-    if size > _SMALL:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-    return hashlib.sha256(content.readall()).hexdigest()
 
 
 def _source_of(path: str) -> str:
@@ -230,16 +222,11 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
     site = f"lib/python{minor}/site-packages"
     for record in sorted((prefix / site).glob("*.dist-info/RECORD")):
         folder = f"{site}/{record.parent.name}"
-        if f"{folder}/RECORD" in of_conda and not _is_from_pip(record):
+        if f"{folder}/RECORD" in of_conda and not is_from_uv(record):
             continue  # conda's record lists the same files
         name = normalise_name(record.parent.name.partition("-")[0])
         for row in read_record_rows(record):
             yield name, os.path.normpath(f"{site}/{row[0]}")
-
-
-def _is_from_pip(record: Path) -> bool:
-    installer = record.with_name("INSTALLER")
-    return installer.is_file() and read_text(installer, errors="replace").strip() == "uv"
 
 
 @dataclass(frozen=True, kw_only=True)

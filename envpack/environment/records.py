@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
+import os
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from envpack.support.bounded_reading import read_json, read_text
+from envpack.support.bounded_reading import read_json, read_text, sha256_of
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.text import may_be_path
+from envpack.support.pool import map_batches
+from envpack.support.text import may_be_path, normalise_name
 
 _TEXTS_OF_PATH = ("_path", "path_type", "prefix_placeholder", "file_mode")
 
@@ -59,6 +64,40 @@ def read_record_rows(file: Path) -> list[list[str]]:
         return [row for row in csv.reader(io.StringIO(read_text(file), newline="")) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise _damaged(file) from error
+
+
+def damaged_wheels(prefix: Path, minor: str) -> frozenset[str]:
+    """The normalised names of packages of which an installed file is not as the ``RECORD`` of their wheel says.
+
+    All files are read, except those of which several packages have one of their own.
+    """
+    site = f"lib/python{minor}/site-packages"
+    listed = [
+        (os.path.normpath(f"{prefix}/{site}/{path}"), digest.removeprefix("sha256="), record.parent)
+        for record in sorted((prefix / site).glob("*.dist-info/RECORD"))
+        if is_from_uv(record)
+        for path, digest, *_ in read_record_rows(record)
+        if digest.startswith("sha256=")
+    ]
+    owners = Counter(file for file, _, _ in listed)
+    checked = [(file, digest, folder) for file, digest, folder in listed if owners[file] == 1]
+    same = chain.from_iterable(map_batches(lambda row: _has_digest(row[0], row[1]), checked))
+    folders = {folder for (_, _, folder), is_same in zip(checked, same, strict=True) if not is_same}
+    return frozenset(normalise_name(folder.name.partition("-")[0]) for folder in folders)
+
+
+def is_from_uv(record: Path) -> bool:
+    """Whether uv installed the package of a ``RECORD``, not conda."""
+    installer = record.with_name("INSTALLER")
+    return installer.is_file() and read_text(installer, errors="replace").strip() == "uv"
+
+
+def _has_digest(file: str, digest: str) -> bool:
+    try:
+        found = bytes.fromhex(sha256_of(Path(file)))
+    except OSError:
+        return False
+    return base64.urlsafe_b64encode(found).rstrip(b"=").decode() == digest
 
 
 def _damaged(file: Path) -> EnvironmentBuildError:

@@ -237,9 +237,15 @@ def _store_wheel(wheel: Path, folder: Path) -> Path:
 
 
 def install_pip(
-    packages: Sequence[PipPackage], prefix: Path, target: Target, *, python: Path, indexes: Sequence[str] = ()
+    packages: Sequence[PipPackage],
+    prefix: Path,
+    target: Target,
+    *,
+    python: Path,
+    indexes: Sequence[str] = (),
+    cached: bool = True,
 ) -> None:
-    """Install exactly these wheels into a prefix that contains a Python."""
+    """Install exactly these wheels into a prefix that contains a Python; if not ``cached``, none from uv's cache."""
     if not packages:
         return
     if absent := wheel_not_here(packages):
@@ -264,8 +270,8 @@ def install_pip(
                 variables={"UV_INDEX": " ".join(indexes)} if indexes else {},  # for their accounts
             )
 
-    missing = _not_cached(packages, installed, prefix.parent)
-    ended = installed(missing) if missing else None
+    missing = _not_cached(packages, installed, prefix.parent) if cached else packages
+    ended = installed(missing, *(() if cached else ("--reinstall", "--no-cache"))) if missing else None
     if ended and ended.returncode != 0:
         raise _not_installed(ended, missing, prefix.parent)
 

@@ -21,6 +21,7 @@ from envpack.support.errors import Finding, fault, refuse
 MOST = 64 << 20  # bytes
 _POINTER = b"version https://git-lfs.github.com/"  # begins what git-lfs leaves in place of a file
 _LARGEST_POINTER = 1024
+_SMALL = 1 << 20  # bytes of a file that is read in one piece
 _MANY_PARTS = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 
@@ -108,7 +109,14 @@ def read_json(file: Path) -> Any:
 def sha256_of(file: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     with opened(file) as content:
+        return digest_of(content)
+
+
+def digest_of(content: io.FileIO | io.BufferedReader) -> str:
+    """SHA-256 of an open file. A small one is read at once: `hashlib.file_digest` allocates a large buffer for each."""
+    if os.fstat(content.fileno()).st_size > _SMALL:
         return hashlib.file_digest(content, "sha256").hexdigest()
+    return hashlib.sha256(content.read()).hexdigest()
 
 
 def pointer_finding(file: Path, more: str = "") -> Finding:

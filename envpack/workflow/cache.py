@@ -235,7 +235,7 @@ _Check = Callable[[Path], Iterable[str]]
 def verify_cache(cache: Path | None = None, *, progress: Progress = SILENT) -> CacheCheck:
     """Read every entry of the cache that has a digest, and compare. This is no use of the entries.
 
-    Byte code, requirements of packages and indexes of channels have no digests; builds write them again.
+    Requirements of packages and indexes of channels have no digests; builds write them again.
 
     Args:
         cache: folder of the cache, `envpack.support.folders.cache_root` by default.
@@ -307,6 +307,12 @@ def _check_conda_package(folder: Path) -> Iterable[str]:
     return (str((package / path).relative_to(folder)) for package in packages for path in differing_files(package))
 
 
+def _check_bytecode(folder: Path) -> Iterable[str]:
+    from envpack.conda.bytecode import differing_files
+
+    return differing_files(folder)
+
+
 def _check_channel(folder: Path) -> Iterable[str]:
     description = read_json(folder / "envpack-package.json")
     is_whole = sha256_of(folder / description["file"]) == description["sha256"]
@@ -323,6 +329,7 @@ _CHECKS: dict[CacheFolder, _Check] = {
     "selections": _check_selection,
     "stubs": _check_stub,
     "conda-packages": _check_conda_package,
+    "bytecode": _check_bytecode,
     "channel": _check_channel,
     "wheels": _check_wheel,
 }

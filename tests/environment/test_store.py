@@ -4,14 +4,19 @@ import ctypes
 import os
 import shutil
 import stat
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from envpack.archive.folder import place_folder
 from envpack.archive.tarball import pack_archive
 from envpack.requirements.model import Requirements
+from envpack.support.uv import run_uv
 from envpack.workflow.cache import prune_cache, verify_cache
 from tests.built import build_environment
+from tests.steps import Steps
+from tests.tables import every_row
 from tests.wheels import make_wheel, write_index
 
 from .sources import PYTHON
@@ -79,6 +84,37 @@ def test_the_store_shares_no_file_with_the_cache_of_uv(build, tmp_path, monkeypa
         with file.open("a") as content:
             content.write("# changed in place")
     assert {file: file.read_bytes() for file in cached} == cached
+
+
+@every_row(
+    ("damage", "content"),
+    [
+        (lambda file: file.write_text("VALUE"), "VALUE"),  # as an editor in a virtual environment with hard links
+        (lambda file: file.unlink(), None),
+    ],
+)
+def test_a_wheel_that_was_changed_in_the_cache_of_uv_is_fetched_again(served, tmp_path, damage, content):
+    place = Path(tempfile.mkdtemp(dir=tmp_path))
+
+    def build(*wheels):
+        progress, requirements = Steps(), Requirements(pip=wheels)
+        channels = (served.url("/conda"),)
+        built = build_environment(
+            requirements, python=PYTHON, channels=channels, cache=place / "cache", progress=progress
+        )
+        return built.prefix / SITE, progress.seen
+
+    right = (build("leaf")[0] / "leaf.py").read_text()
+    (cached,) = [file for file in files(tmp_path / "uv") if file.name == "leaf.py"]
+    damage(cached)
+    site, seen = build("leaf", "tree")
+    assert (site / "leaf.py").read_text() == right
+    assert "files were changed in uv's cache, which is not used: `uv cache clean leaf`" in " ".join(seen)
+    assert (cached.read_text() if cached.exists() else None) == content  # it is uv's
+    assert run_uv(["cache", "clean", "leaf"]).returncode == 0
+    site, seen = build("leaf", "shared")
+    assert (site / "leaf.py").read_text() == right
+    assert "uv's cache" not in " ".join(seen)
 
 
 def test_a_wheel_that_covers_files_of_a_conda_package_leaves_that_package_in_the_cache_alone(

@@ -14,6 +14,7 @@ from envpack.environment.inventory import Owners, ReplacedFile
 from envpack.lock.lockfile import Lock
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.requirements.target import Target
+from tests.tables import every_row
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 SITE = f"lib/python{MINOR}/site-packages"
@@ -54,6 +55,27 @@ def value_in(byte_code):
 def test_a_module_whose_prefix_will_change_has_no_byte_code(compiled):
     fixed, rooted = f"{SITE}/fixed.py", f"{SITE}/rooted.py"
     assert compiled({fixed: ("a", 1), rooted: ("a", "/placeholder")}, placeholders=[rooted]) == {fixed: 1, rooted: None}
+
+
+@every_row(
+    "damage",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:20]),  # as after a power failure
+        lambda file: file.write_bytes(file.read_bytes().replace(b"right", b"wrong")),
+        lambda file: file.unlink(),
+        lambda file: (file.unlink(), file.mkdir()),
+        lambda file: next(file.parents[4].rglob("digests.json")).write_text("{"),
+        lambda file: next(file.parents[4].rglob("digests.json")).unlink(),
+    ],
+)
+def test_damaged_byte_code_in_the_cache_is_made_again(compiled, tmp_path, damage):
+    """Python would run it without a look at the source."""
+    module = f"{SITE}/module.py"
+    for _ in range(2):
+        assert compiled({module: ("a", "right")}) == {module: "right"}
+        damage(next((tmp_path / "cache").rglob("module.*.pyc")))
+    assert compiled({module: ("a", "right")}) == {module: "right"}
+    assert value_in(next((tmp_path / "cache").rglob("module.*.pyc"))) == "right"
 
 
 def test_byte_code_of_a_package_stays_unless_the_prefix_in_its_source_will_change(compiled):

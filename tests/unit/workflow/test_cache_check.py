@@ -56,6 +56,7 @@ def cache(tmp_path, monkeypatch):
     put(folder / "channel/one/envpack-package.json", json.dumps(description))
     put(folder / "wheels" / sha256("content")[:16] / "x-1-py3-none-any.whl")
     put(folder / "bytecode/one/file.pyc")
+    put(folder / "bytecode/one/digests.json", json.dumps({"file.pyc": sha256("content")}))
     return folder
 
 
@@ -66,7 +67,7 @@ def damaged(cache):
 def test_an_intact_cache_has_no_damage_and_to_look_is_no_use_of_it(cache):
     before = {entry.path: last_used(entry.path) for entry in list_cache(cache)}
     check = verify_cache(cache)
-    assert (check.checked, check.damaged) == (7, ())
+    assert (check.checked, check.damaged) == (8, ())
     assert {entry.path: last_used(entry.path) for entry in list_cache(cache)} == before
 
 
@@ -98,6 +99,8 @@ WHEEL = sha256("content")[:16]
         ("environments/one/envpack-environment.json", ()),
         (f"selections/{SELECTION}/{INVENTORY}", (INVENTORY,)),
         ("archives/one.tar", ()),
+        ("bytecode/one/file.pyc", ("file.pyc",)),
+        ("bytecode/one/digests.json", ()),
         ("stubs/one/stub", ("stub",)),
         ("conda-packages/one/lib/file", ("lib/file",)),
         ("conda-packages/one/info/paths.json", ()),
@@ -134,6 +137,7 @@ def test_each_kind_and_each_damage_is_reported(cache):
         "verify selections: 1 entry, 0 damaged",
         *("verify stubs", f"damaged: {cache}/stubs/one: stub: 1 entry, 1 damaged"),
         "verify conda-packages: 1 entry, 0 damaged",
+        "verify bytecode: 1 entry, 0 damaged",
         "verify channel: 1 entry, 0 damaged",
         "verify wheels: 1 entry, 0 damaged",
     ]
@@ -156,13 +160,13 @@ def test_an_entry_that_is_removed_meanwhile_is_not_damaged(cache):
 
 def test_the_command_says_so_and_exits_with_1(cache, capsys):
     assert run(["cache", "verify"]) == 0
-    assert "7 entries verified, 0 damaged" in capsys.readouterr().out
+    assert "8 entries verified, 0 damaged" in capsys.readouterr().out
     (cache / "stubs/one/stub").write_text("CONTENT")
     assert run(["cache", "verify"]) == 1
     assert f"damaged: {cache / 'stubs/one'}: stub" in capsys.readouterr().out.replace("\n", " ").replace("  ", " ")
     assert run(["cache", "verify", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["checked"] == 7
+    assert document["checked"] == 8
     assert document["damaged"] == [{"kind": "stubs", "path": str(cache / "stubs/one"), "files": ["stub"]}]
 
 
