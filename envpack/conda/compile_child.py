@@ -2,7 +2,8 @@
 
 ``compile_child.py PREFIX LIST``: LIST is a file of paths relative to PREFIX, with a zero byte between paths and two
 between groups. The program imports nothing of envpack. Files that this version of Python cannot parse (test data,
-templates) get no byte code. With Python 3.6 none does: its byte code is bound to the time stamp of the source.
+templates) get no byte code, nor do those whose byte code would vary. With Python 3.6 none does: its byte code is bound
+to the time stamp of the source.
 
 Byte code depends on the strings that its process has interned before. So each group is compiled in a process of its own
 that is forked from the same state: a group gives the same bytes in any order and with any other groups.
@@ -13,6 +14,7 @@ import sys
 del sys.path[0]  # modules beside this file must not hide those of Python
 
 import errno  # noqa: E402
+import marshal  # noqa: E402
 import os  # noqa: E402
 import py_compile  # noqa: E402
 import signal  # noqa: E402
@@ -23,12 +25,37 @@ def compile_file(path):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 
     """Compile a file relative to the current folder; returns the error number of a failed write, else 0."""
     warnings.simplefilter("ignore")
     try:
-        py_compile.compile(
+        made = py_compile.compile(
             path, dfile=path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
         )
+        if sys.version_info < (3, 11) and has_varying_order(code_in(made)):
+            os.unlink(made)  # noqa: PTH108
     except Exception as error:  # parsers raise RecursionError, ValueError and others
         return error.errno if isinstance(error, OSError) else 0
     return 0
+
+
+def code_in(file):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """The code object in a file of byte code."""
+    with open(file, "rb") as content:  # noqa: PTH123
+        return marshal.loads(content.read()[16:])  # noqa: S302 - it was just written
+
+
+def has_varying_order(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a constant, or one in code, is a set that Python before 3.11 writes in another order each time.
+
+    The order is that of hashes, and the hash of a tuple with None depends on where None is in memory.
+    """
+    if isinstance(value, frozenset):
+        return any(isinstance(item, tuple) and contains_address(item) for item in value)  # type: ignore[no-untyped-call]
+    inner = value if isinstance(value, tuple) else getattr(value, "co_consts", ())
+    return any(map(has_varying_order, inner))
+
+
+def contains_address(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether the hash of a constant depends on an address."""
+    inner = value if isinstance(value, (tuple, frozenset)) else ()
+    return value in (None, Ellipsis) or any(map(contains_address, inner))
 
 
 def compile_group(paths):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

@@ -117,6 +117,22 @@ def test_a_wheel_that_was_changed_in_the_cache_of_uv_is_fetched_again(served, tm
     assert "uv's cache" not in " ".join(seen)
 
 
+def test_two_caches_get_the_same_files_of_a_module_whose_byte_code_varies(served, tmp_path):
+    """Before Python 3.11 a set is written in the order of its hashes; toolz, which Dask needs, has such a module."""
+    pairs = ", ".join(f"({number}, None)" for number in range(12))
+    modules = {"varying.py": f"VALUE = 1 in {{{pairs}}}\n", "steady.py": "VALUE = 1 in {1, None}\n"}
+    make_wheel(served.folder / "pypi/files", "varies", "1.0", modules)
+    write_index(served.folder / "pypi", yanked=("leaf-1.2-py3-none-any.whl",))
+    requirements, channels = Requirements(pip=("varies",)), (served.url("/conda"),)
+    built = [
+        build_environment(requirements, python=PYTHON, channels=channels, cache=tmp_path / name)
+        for name in ("first", "second")
+    ]
+    assert built[0].content == built[1].content
+    byte_code = [file.name for file in (built[0].prefix / SITE / "__pycache__").iterdir()]
+    assert byte_code == ["steady.cpython-310.pyc"]
+
+
 def test_a_wheel_that_covers_files_of_a_conda_package_leaves_that_package_in_the_cache_alone(
     build, served, tmp_path, strict_permissions
 ):
