@@ -39,7 +39,7 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
         # Names of files can contain everything else, and need not be text.
         file_list.write_bytes(os.fsencode("\0\0".join("\0".join(group) for group in groups)))
         completed = run(
-            [python, "-s", "-S", "-B", _CHILD, prefix, file_list],
+            [python, "-s", "-S", "-B", "-X", f"pycache_prefix={folder}", _CHILD, prefix, file_list],
             env=bare_environment() | {"PYTHONHASHSEED": "0"},  # byte code contains sets in their order
         )
     if completed.returncode != 0:

@@ -14,6 +14,7 @@ import sys
 del sys.path[0]  # modules beside this file must not hide those of Python
 
 import errno  # noqa: E402
+import gc  # noqa: E402
 import marshal  # noqa: E402
 import os  # noqa: E402
 import py_compile  # noqa: E402
@@ -88,6 +89,10 @@ def main(prefix, listed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     """Compile all files; if one cannot be written, exit with status 1 and its error number on standard error."""
     if not hasattr(py_compile, "PycInvalidationMode"):
         return
+    # Byte code marks a name as shared if something else in the process has it, also garbage.
+    gc.collect()
+    gc.disable()
+    sys.pycache_prefix = None  # the imports above were from source, whether or not this environment has their byte code
     with open(listed, "rb") as paths:  # noqa: PTH123
         groups = [group.split("\0") for group in os.fsdecode(paths.read()).split("\0\0")]
     os.chdir(prefix)

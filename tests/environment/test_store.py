@@ -121,6 +121,8 @@ def test_two_caches_get_the_same_files_of_a_module_whose_byte_code_varies(served
     """Before Python 3.11 a set is written in the order of its hashes; toolz, which Dask needs, has such a module."""
     pairs = ", ".join(f"({number}, None)" for number in range(12))
     modules = {"varying.py": f"VALUE = 1 in {{{pairs}}}\n", "steady.py": "VALUE = 1 in {1, None}\n"}
+    # A name that garbage of Python's own module `types` has, and one that nothing has.
+    modules |= {f"name{name}.py": f"def f():\n    {name} = 1\n    return {name}\n" for name in ("_m", "_q")}
     make_wheel(served.folder / "pypi/files", "varies", "1.0", modules)
     write_index(served.folder / "pypi", yanked=("leaf-1.2-py3-none-any.whl",))
     requirements, channels = Requirements(pip=("varies",)), (served.url("/conda"),)
@@ -129,8 +131,9 @@ def test_two_caches_get_the_same_files_of_a_module_whose_byte_code_varies(served
         for name in ("first", "second")
     ]
     assert built[0].content == built[1].content
-    byte_code = [file.name for file in (built[0].prefix / SITE / "__pycache__").iterdir()]
-    assert byte_code == ["steady.cpython-310.pyc"]
+    byte_code = {file.name: file.read_bytes()[16:] for file in (built[0].prefix / SITE / "__pycache__").iterdir()}
+    assert sorted(byte_code) == [f"{name}.cpython-310.pyc" for name in ("name_m", "name_q", "steady")]
+    assert byte_code["name_m.cpython-310.pyc"].replace(b"_m", b"_q") == byte_code["name_q.cpython-310.pyc"]
 
 
 def test_a_wheel_that_covers_files_of_a_conda_package_leaves_that_package_in_the_cache_alone(
