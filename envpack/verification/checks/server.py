@@ -224,8 +224,9 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
     try:
         for name in reversed(models):
             client.unload(name)
+        unloaded = time.monotonic()
         left, limit = _left(client, server, models)
-        while left and time.monotonic() < started + limit:
+        while left and time.monotonic() < unloaded + limit:
             time.sleep(_POLL_SECONDS)
             left, limit = _left(client, server, models)
     except RequestError as error:

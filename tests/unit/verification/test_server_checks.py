@@ -151,7 +151,8 @@ def test_models_are_unloaded_in_reverse_and_leave_nothing():
     assert client.asked == [("unload", "ensemble"), ("unload", "m")]
 
 
-def test_what_ends_shortly_after_the_unload_is_awaited():
+def test_what_ends_shortly_after_the_unload_is_awaited(monkeypatch):
+    monkeypatch.setattr(checks, "_UNLOAD_SECONDS", 60.0)
     client = Client(states=[{"m": "READY"}, {}])
     server = Server(processes=[(STUB,), ()], regions=[("region",), ()])
     assert unload_all(client, server, ["m"]).status == "ok"
