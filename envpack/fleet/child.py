@@ -50,8 +50,7 @@ def main(task_file: Path, product_file: Path, parent: int) -> None:
         with once_interruptible():  # programs that were started end before this one does
             product = Product(**vars(task.carry_out(LineProgress())))
     except EnvpackError as error:
-        fields = (type(error).__name__, error.message, error.kind, error.where, error.hint, error.details)
-        product = Product(error=fields)
+        product = Product(error=error)
     product = dataclasses.replace(product, seconds=time.monotonic() - started)
     product_file.write_bytes(pickle.dumps(product))
 

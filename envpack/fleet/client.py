@@ -142,13 +142,12 @@ class _Run:
         attempts = max(self._attempts[task.key], 1)
         if future.status == "finished":
             product: Product = future.result()
-            error = product.failure()
         else:
-            product, error = Product(), self._failure(future, task)
-        self._done[task.key] = Done(task=task, product=product, attempts=attempts, error=error)
+            product = Product(error=self._failure(future, task))
+        self._done[task.key] = Done(task=task, product=product, attempts=attempts, error=product.error)
         self._progress.begin(f"{task.label} [{product.worker}]")
         self._progress.end(
-            "failed" if error else f"{'done' if product.fresh else 'up to date'}, {product.seconds:.1f} s"
+            "failed" if product.error else f"{'done' if product.fresh else 'up to date'}, {product.seconds:.1f} s"
         )
         self._count()
 

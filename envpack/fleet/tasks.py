@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import envpack
 from envpack.store.shared import open_store
-from envpack.support import errors
 from envpack.support.errors import EnvpackError
 from envpack.workflow.recipe import Made
 
@@ -53,19 +52,10 @@ class Task:
 class Product(Made):
     """What a worker reports of a task."""
 
-    # Class, message, kind, where, hint and details of the error that ended it; empty if there was none.
-    error: tuple[str, ...] = ()
+    error: EnvpackError | None = None  # that ended it
     seconds: float = 0.0  # how long it took
     worker: str = ""  # name of the worker
     host: str = ""  # name of its machine
-
-    def failure(self) -> EnvpackError | None:
-        """The error that ended the task."""
-        if not self.error:
-            return None
-        kind_of_error, message, kind, where, hint, details = self.error
-        found: type[EnvpackError] = getattr(errors, kind_of_error)
-        return found(kind, message, hint, where, details=details)
 
 
 @dataclass(frozen=True, kw_only=True)

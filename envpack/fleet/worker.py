@@ -18,6 +18,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 
 import envpack
 from envpack.fleet.tasks import Product, Task
+from envpack.support.errors import ServerError
 from envpack.support.processes import RunningPrograms, follow, stoppable
 from envpack.support.temp_dirs import temp_dir
 from envpack.workflow.recipes import abilities
@@ -82,7 +83,6 @@ def carry_out(task: Task) -> Product:
     """Carry out a task in a process, and report its steps to everyone who listens to `TOPIC`."""
     worker = get_worker()
     host, lines = socket.gethostname(), list[str]()
-    failed = Product(worker=str(worker.name), host=host)
 
     def report(**event: object) -> None:
         worker.log_event(TOPIC, {"key": task.key, "name": str(worker.name), **event})
@@ -97,7 +97,8 @@ def carry_out(task: Task) -> Product:
     report(started=host)
     if task.version != envpack.__version__:
         reason = f"worker {worker.name} has envpack {envpack.__version__}, not {task.version}"
-        return dataclasses.replace(failed, error=_server_error(reason, "worker-version"))
+        error = ServerError("worker-version", reason, "install the same version on all workers")
+        return Product(error=error, worker=str(worker.name), host=host)
     with temp_dir("task") as folder, stoppable() as programs:
         files = folder / "task", folder / "product"
         files[0].write_bytes(pickle.dumps(task))
@@ -113,9 +114,5 @@ def carry_out(task: Task) -> Product:
             product: Product = pickle.loads(files[1].read_bytes())  # noqa: S301 - our own child wrote it
             return dataclasses.replace(product, worker=str(worker.name), host=host)
     reason = f"the process on worker {worker.name} ended without a result (status {status})"
-    return dataclasses.replace(failed, error=_server_error(reason, "worker-failed", "\n".join(lines[-_LAST_LINES:])))
-
-
-def _server_error(message: str, kind: str, details: str = "") -> tuple[str, ...]:
-    hint = "install the same version on all workers" if kind == "worker-version" else "see the worker's log"
-    return ("ServerError", message, kind, "", hint, details)
+    error = ServerError("worker-failed", reason, "see the worker's log", details="\n".join(lines[-_LAST_LINES:]))
+    return Product(error=error, worker=str(worker.name), host=host)

@@ -225,11 +225,11 @@ def test_a_task_reports_its_steps_and_what_its_program_writes(monkeypatch, tmp_p
     assert own.events[0] == {"key": "k", "name": "w", "started": socket.gethostname()}
     assert own.events[1] == {"key": "k", "name": "w", "begin": "one"}
     assert own.events[2]["detail"] == "a warning"
-    error = product.failure()
+    error = product.error
     assert (error.kind, error.message) == ("worker-failed", "the process on worker w ended without a result (status 3)")
     assert error.details.split("\n") == [f"line {n}" for n in range(12)]
     assert (product.worker, product.host, worker._RUNNING) == ("w", socket.gethostname(), {})
-    other = worker.carry_out(verify_task("k", tmp_path, version="0.0.1")).failure()
+    other = worker.carry_out(verify_task("k", tmp_path, version="0.0.1")).error
     assert (other.kind, other.message) == ("worker-version", f"worker w has envpack {envpack.__version__}, not 0.0.1")
 
     def cancelled(*_, **__):
