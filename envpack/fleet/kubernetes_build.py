@@ -8,20 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import envpack
+from envpack.fleet import pods
 from envpack.fleet.orders import build_task
-from envpack.fleet.pods import (
-    CLIENT_SIDE_BYTES,
-    MEMORY,
-    Overlay,
-    as_words,
-    check_names,
-    from_secret,
-    labels_of,
-    least_rights,
-    named_job,
-    resources,
-    unprivileged_pod,
-)
 from envpack.fleet.tasks import Task
 from envpack.settings.project import Project
 from envpack.settings.pythons import is_fetchable
@@ -32,6 +20,7 @@ from envpack.workflow.recipes import build_sources
 
 _NAME = "envpack-build"
 _IMAGE = f"triton-envpack:{envpack.__version__}"
+CLIENT_SIDE_BYTES = 262_144  # kubectl apply puts a document into an annotation, whose limit this is
 _RETRIES = 2
 _CORES, _DISK = 4, 32 << 30  # of a container: a stub compiles, and an environment is unpacked several times
 _IMAGE_PYTHON = "3.12"  # the only interpreter of the default image
@@ -46,13 +35,13 @@ def build_jobs(
     *,
     image: str = "",  # an image with envpack, the extra store, and what the builds need: a compiler, interpreters
     secret: str = "",  # name of the Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; it may be absent
-    overlay: Overlay | None = None,  # further fields of the documents
+    overlay: pods.Overlay | None = None,  # further fields of the documents
 ) -> tuple[dict[str, Any], ...]:
     """A ConfigMap with the files of a model and a Job, for each different environment that these models need."""
     if store is None or store.location.folder:
         what = "Jobs on other machines put what they make into a store, which cannot be a folder of this machine"
         raise UsageError("fleet-needs-store", what, "add --store s3://bucket/prefix, or gs:// or az://")
-    check_names(build_image=image, secret=secret)
+    pods.check_names(build_image=image, secret=secret)
     seen: set[str] = set()
     documents = []
     for source in build_sources(project, names):
@@ -64,8 +53,8 @@ def build_jobs(
         task = build_task(source, store)
         if task.key not in seen:
             seen.add(task.key)
-            container = _container(task, image or _IMAGE, secret, project.of().memory or MEMORY)
-            added = overlay or Overlay()
+            container = _container(task, image or _IMAGE, secret, project.of().memory or pods.MEMORY)
+            added = overlay or pods.Overlay()
             documents += [_config_map(task, text, added), _job(task, text, source.target.platform, container, added)]
     return tuple(documents)
 
@@ -86,11 +75,11 @@ def _check_python(recipe: Recipe) -> None:
         raise InputError("not-portable", what, fix, recipe.name)
 
 
-def _config_map(task: Task, text: str, overlay: Overlay) -> dict[str, Any]:
+def _config_map(task: Task, text: str, overlay: pods.Overlay) -> dict[str, Any]:
     document = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": _name(task), "labels": labels_of(_NAME)},
+        "metadata": {"name": _name(task), "labels": pods.labels_of(_NAME)},
         "data": {_FILE: text},
     }
     size = len(json.dumps(document, ensure_ascii=False).encode()) + 5 * sum(map(text.count, "<>&"))  # as kubectl
@@ -101,7 +90,7 @@ def _config_map(task: Task, text: str, overlay: Overlay) -> dict[str, Any]:
     return overlay.on(document)
 
 
-def _job(task: Task, text: str, platform: str, container: dict[str, Any], overlay: Overlay) -> dict[str, Any]:
+def _job(task: Task, text: str, platform: str, container: dict[str, Any], overlay: pods.Overlay) -> dict[str, Any]:
     content = {
         "containers": [container],
         "volumes": [
@@ -111,8 +100,8 @@ def _job(task: Task, text: str, platform: str, container: dict[str, Any], overla
         ],
     }
     selected = {"nodeSelector": {"kubernetes.io/arch": _ARCHITECTURES[platform]}}
-    pod = unprivileged_pod(content, selected)
-    return named_job(_name(task), _NAME, text, pod, overlay, retries=_RETRIES)
+    pod = pods.unprivileged_pod(content, selected)
+    return pods.named_job(_name(task), _NAME, text, pod, overlay, retries=_RETRIES)
 
 
 def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, Any]:
@@ -120,14 +109,14 @@ def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, An
     return {
         "name": "build",
         "image": image,
-        "command": ["envpack", "build", "--recipe", f"{_SENT}/{_FILE}", *as_words(store)],
+        "command": ["envpack", "build", "--recipe", f"{_SENT}/{_FILE}", *pods.as_words(store)],
         "env": [
             {"name": "HOME", "value": _WORK},
             {"name": "ENVPACK_CACHE_DIR", "value": f"{_WORK}/cache"},
         ],
-        "envFrom": from_secret(secret),
-        "resources": resources(memory, cores=_CORES, disk=_DISK),
-        "securityContext": least_rights(),
+        "envFrom": pods.from_secret(secret),
+        "resources": pods.resources(memory, cores=_CORES, disk=_DISK),
+        "securityContext": pods.least_rights(),
         "volumeMounts": [
             {"name": "recipe", "mountPath": _SENT, "readOnly": True},
             {"name": "work", "mountPath": _WORK},

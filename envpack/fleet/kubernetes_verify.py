@@ -10,18 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.fleet.pods import (
-    MEMORY,
-    Overlay,
-    as_words,
-    check_names,
-    from_secret,
-    least_rights,
-    mebibytes,
-    named_job,
-    resources,
-    unprivileged_pod,
-)
+from envpack.fleet import pods
 from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
 from envpack.workflow.project import repository_digest
@@ -62,7 +51,7 @@ def verification_job(
     # finds triton-envpack-stubs beside it.
     envpack_image: str = "",
     envpack_wheel: str = "",
-    overlay: Overlay | None = None,  # further fields of the Job
+    overlay: pods.Overlay | None = None,  # further fields of the Job
 ) -> dict[str, Any]:
     """The Job that verifies models with the image that will serve them; it succeeds only if the verdict is yes.
 
@@ -73,7 +62,7 @@ def verification_job(
     if published:
         check_published(published.address)
     said = project.of()
-    check_names(
+    pods.check_names(
         claim=claim, secret=published.secret if published else "", envpack_image=envpack_image, image=said.image or ""
     )
     place = "" if published else said.served_from or "/models"
@@ -89,21 +78,21 @@ def verification_job(
             *([_key_volume(keys)] if keys else []),
             {"name": "tools", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": mebibytes(said.shm_size)}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": pods.mebibytes(said.shm_size)}},
         ],
     }
     verify = content["containers"][0]
     if published:
-        verify["envFrom"] = from_secret(published.secret)
+        verify["envFrom"] = pods.from_secret(published.secret)
     if keys:
         verify["volumeMounts"].append({"name": "keys", "mountPath": _KEYS, "readOnly": True})
     what = "" if published else repository_digest(project, names)
-    job = named_job(
+    job = pods.named_job(
         _NOT_IN_NAMES.sub("-", "-".join((_NAME, *names)).lower()),
         _NAME,
         json.dumps([what, keys]),
-        unprivileged_pod(content),
-        overlay or Overlay(),
+        pods.unprivileged_pod(content),
+        overlay or pods.Overlay(),
         retries=0,
     )
     if keys:  # as annotations, so that no second document must be applied with the Job
@@ -146,8 +135,8 @@ def _prepare(image: str, wheel: str, served_from: str) -> dict[str, Any]:
         "image": image or _PYTHON_IMAGE,
         "command": ["sh", "-c", _script(wheel)],
         "env": [{"name": "HOME", "value": _TOOLS}],
-        "resources": resources(_WHEEL_BYTES, cores=1, disk=_WHEEL_BYTES * 4),
-        "securityContext": least_rights(),
+        "resources": pods.resources(_WHEEL_BYTES, cores=1, disk=_WHEEL_BYTES * 4),
+        "securityContext": pods.least_rights(),
         "volumeMounts": mounts,
     }
 
@@ -174,12 +163,12 @@ def _verify(
     words += [*(["--gpu"] if said.gpu else []), *more, *(_trusted(published) if published else [])]
     models = [{"name": "models", "mountPath": served_from, "readOnly": True}] if served_from else []
     return {
-        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack", *as_words(words)],
+        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack", *pods.as_words(words)],
         "env": [{"name": name, "value": value} for name, value in {**variables, "HOME": _TMP}.items()],
-        "resources": resources(
-            said.memory or MEMORY, cores=_CORES, disk=_DISK, more={"nvidia.com/gpu": 1} if said.gpu else {}
+        "resources": pods.resources(
+            said.memory or pods.MEMORY, cores=_CORES, disk=_DISK, more={"nvidia.com/gpu": 1} if said.gpu else {}
         ),
-        "securityContext": least_rights(),
+        "securityContext": pods.least_rights(),
         "volumeMounts": [
             *models,
             {"name": "tools", "mountPath": _TOOLS, "readOnly": True},

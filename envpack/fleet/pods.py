@@ -187,7 +187,6 @@ def _bad(file: Path, what: str) -> InputError:
 
 
 MEMORY = 4 << 30  # bytes, the limit of a container
-CLIENT_SIDE_BYTES = 262_144  # kubectl apply puts a document into an annotation, whose limit this is
 _NOBODY = 65534
 _DEADLINE = 3600  # seconds until a Job is ended
 _KEPT = 24 * 3600  # seconds that an ended Job stays, so that its verdict can be read

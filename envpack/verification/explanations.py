@@ -8,21 +8,11 @@ from collections.abc import Sequence
 from envpack.requirements.import_names import package_with
 from envpack.server.log import UNHEALTHY
 from envpack.support.text import clipped
+from envpack.verification import fault_catalogue as catalogue
 from envpack.verification.answers import Responses
-from envpack.verification.fault_catalogue import (
-    CALLS,
-    MODEL_FAULTS,
-    NOT_REACHED,
-    NOT_READY,
-    SERVER_FAULTS,
-    STRING_ID,
-    UNDECLARED,
-    UNRESOLVED,
-    Fault,
-)
 from envpack.verification.package_faults import PACKAGE_FAULTS
 
-FAULTS = (*MODEL_FAULTS, *PACKAGE_FAULTS, *SERVER_FAULTS)
+FAULTS = (*catalogue.MODEL_FAULTS, *PACKAGE_FAULTS, *catalogue.SERVER_FAULTS)
 _MOST = 64 << 10  # characters of a message that are searched
 _TRACE = "\n\nAt:\n"  # between an exception and its frames
 _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_]\w{0,100})(?:: |\n|$)")
@@ -31,7 +21,8 @@ _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error o
 # How an answer begins that is not of the model's own making: its `pb_utils.TritonError` may have any text.
 _FROM = re.compile(r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?, message: )?")
 _ANSWER_OF_THE_SERVER = re.compile(
-    rf"{UNHEALTHY.pattern}|{UNDECLARED}|{STRING_ID}|(?:[Tt]he model's )?process (?:\d{{1,10}} )?(?:was|exited) "
+    rf"{UNHEALTHY.pattern}|{catalogue.UNDECLARED}|{catalogue.STRING_ID}"
+    r"|(?:[Tt]he model's )?process (?:\d{1,10} )?(?:was|exited) "
     r"|it is not restarted|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory"
     r"|Number of InferenceResponse objects|Expected (?:a list|an 'InferenceResponse' object|a None object)"
     r"|Python model (?:file )?.{1,4096}(?:does not implement|has returned from execute|is using the decoupled mode)"
@@ -54,8 +45,8 @@ _IN_JSON = re.compile(r"""["'](?:error|exception)["']: ?(["'])(?P<said>(?:\\.|(?
 
 # What a model that reports an error in its own words has passed on of the system or the server, and the fix.
 _IN_ANY_WORDS = (
-    (UNRESOLVED, NOT_REACHED),
-    (re.compile(NOT_READY), CALLS),
+    (catalogue.UNRESOLVED, catalogue.NOT_REACHED),
+    (re.compile(catalogue.NOT_READY), catalogue.CALLS),
     (
         re.compile(r"Request timeout expired\Z|Exceeds maximum queue size\Z"),
         "let requests wait: raise default_timeout_microseconds, or max_queue_size, of the queue policy in config.pbtxt",
@@ -127,7 +118,7 @@ def _exception(message: str) -> str:
     return message[found.start("name") :]
 
 
-def _find(fault: Fault, message: str, exception: str, output: Sequence[str]) -> re.Match[str] | None:
+def _find(fault: catalogue.Fault, message: str, exception: str, output: Sequence[str]) -> re.Match[str] | None:
     found = None
     if exception and fault.raised:
         found = re.match(fault.raised, exception)
