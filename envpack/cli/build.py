@@ -189,7 +189,6 @@ def _unpacked_often(built: Sequence[BuiltModel]) -> str:
 
 
 def _plan_lines(plan: ModelPlan) -> Iterator[str]:
-    """What a build of one model would change, and why."""
     python = f": Python {plan.python} ({plan.python_source}), Triton {plan.release}" if plan.python else ""
     yield f"[bold]{plain(plan.name)}[/bold]{plain(python)}"
     for change in plan.changes:

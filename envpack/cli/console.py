@@ -149,7 +149,6 @@ class Console:
             self.note(f"[dim]next:[/dim] {plain(shlex.join(map(public_url, command)))}")
 
     def serve_with(self, command: Sequence[str]) -> None:
-        """Write the command that serves a result, for a person to copy."""
         self.show("serve it with:")
         self.show(plain(f"  {shlex.join(command)}"))
 
@@ -330,11 +329,9 @@ class Heartbeat:
         self._thread.start()
 
     def put_off(self) -> None:
-        """A line was written."""
         self._due = time.monotonic() + SILENCE
 
     def stop(self) -> None:
-        """Write nothing from now on."""
         self._stopped.set()
         self._thread.join()
 

@@ -118,7 +118,6 @@ def dev(
 
 @contextlib.contextmanager
 def view(console: Console, debugger: str = "") -> Iterator[_Lines | _Screen]:
-    """The view that fits where the output goes."""
     if not console.terminal.is_terminal or console.as_json or console.quiet:
         yield _Lines(console, debugger)
         return
@@ -165,7 +164,6 @@ class _Lines:
                 yield from _indented(state.error)
 
     def _once(self, name: str, known: tuple[object, ...], lines: list[str]) -> None:
-        """Write lines unless they have been written."""
         if not lines or self._shown.get(name) == known:
             return
         self._shown[name] = known
@@ -338,7 +336,6 @@ def _panel_lines(console: RichConsole, options: ConsoleOptions, error: _Error, m
 
 
 def _is_place(line: str) -> bool:
-    """Whether a line of an error is of the model's code."""
     return line.startswith("    ") or re.match(r"\S+:\d+ in ", line) is not None
 
 

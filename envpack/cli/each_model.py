@@ -26,7 +26,6 @@ class EachModel:
 
     @property
     def left(self) -> list[str]:
-        """The models for which nothing has failed yet."""
         return [name for name in self._names if name not in self._errors]
 
     def do(self, work: Callable[[str], Result]) -> list[Result]:
@@ -73,7 +72,6 @@ class EachModel:
 
 
 def show_errors(errors: Mapping[str, EnvpackError], count: str, console: Console, document: Mapping[str, Any]) -> int:
-    """Print the errors of models, how many models were done, and the JSON document; returns the exit status."""
     failed = []
     for names in _alike(errors):
         failure = Failure.of(errors[names[0]], names[0])
@@ -85,7 +83,6 @@ def show_errors(errors: Mapping[str, EnvpackError], count: str, console: Console
 
 
 def _alike(errors: Mapping[str, EnvpackError]) -> list[list[str]]:
-    """The names of models, those with the same error together."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, error in errors.items():
         alike.setdefault((error.kind, error.message, error.where, error.hint), []).append(name)

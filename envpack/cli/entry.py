@@ -8,7 +8,6 @@ from envpack.cli import interrupts
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     interrupts.install()
     gc.set_threshold(50_000)  # most of a short command is imports, which leave no garbage
     from envpack.cli.main import main as run

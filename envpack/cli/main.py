@@ -125,7 +125,6 @@ def answer_shell(cli: click.Command, instruction: str) -> int:
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     open_missing_streams()
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(answer_shell(cli, instruction))

@@ -217,7 +217,6 @@ def models(command: Command) -> Command:
 
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of models that begin as typed."""
     from envpack.workflow.project import complete_names
 
     return complete_names(Path(context.params.get("repository") or "."), incomplete)

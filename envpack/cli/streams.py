@@ -48,7 +48,6 @@ class Remarks(_Stream):
     """Standard error, which may stop to be writable at any moment; what cannot be written is lost."""
 
     def write(self, text: str) -> int:
-        """Write, if that is possible."""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
@@ -69,7 +68,6 @@ class Results(_Stream):
             return self._stream.write(text)
 
     def flush(self) -> None:
-        """Write what is kept."""
         with self._failing():
             self._stream.flush()
 
@@ -87,10 +85,7 @@ class Results(_Stream):
 
 
 def close_streams(code: int) -> int:
-    """Write what the streams still keep; Python would show a traceback if it failed.
-
-    Returns the exit code: that of a failed file if the command succeeded and its output could not be written.
-    """
+    """Write what the streams keep, which would end in a traceback; returns the exit code, another one if that fails."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -169,7 +169,6 @@ def _show_matrix(plan: PlannedStubs, console: Console) -> None:
 
 
 def _show_plans(plans: Sequence[CellPlan], missing: Mapping[str, EnvpackError], console: Console) -> None:
-    """Show what a run would do."""
     shown = table("stub", "", "", "to")
     for plan in plans:
         made = "cached" if plan.cached else "to be compiled"
@@ -184,7 +183,6 @@ def _show_plans(plans: Sequence[CellPlan], missing: Mapping[str, EnvpackError], 
 
 
 def _result(result: CellResult, failure: Failure | None) -> dict[str, Any]:
-    """The result of one stub as JSON."""
     stub = result.stub
     return _entry(result.cell) | {
         "stub": None if failure else result.path.absolute(),
@@ -197,7 +195,6 @@ def _result(result: CellResult, failure: Failure | None) -> dict[str, Any]:
 
 
 def _missing(missing: Mapping[str, EnvpackError]) -> list[dict[str, str]]:
-    """The Pythons that ``--all-pythons`` did not find, as JSON."""
     return [
         {"python": minor, "kind": error.kind, "message": error.message, "hint": error.hint}
         for minor, error in missing.items()

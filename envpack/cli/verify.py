@@ -103,10 +103,7 @@ def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, consol
 def verdict_of_cluster(
     cluster: str, project: Project, address: str, models: Sequence[str], console: Console, trust: Trust | None = None
 ) -> tuple[Verdict, dict[str, Any]]:
-    """Verify models of a repository, or of a published one, on the workers of a cluster.
-
-    Returns the verdict on all, and what ``--json`` says of the cluster.
-    """
+    """The verdict on models of a repository, or a published one, by a cluster; and what ``--json`` has of that."""
     from envpack.fleet.orders import verify_tasks
     from envpack.workflow.verify import combine_verdicts
 

@@ -71,7 +71,6 @@ def files_of_model(model: DeployedModel, without: Collection[Path], cautions: li
 
 
 def _is_started(file: Path) -> bool:
-    """Whether an executable file is a script or a program, and no library."""
     with opened(file) as content:
         start = content.read(4)
     return start.startswith((b"#!", b"\x7fELF")) and ".so" not in file.suffixes and file.suffix != ".py"
@@ -215,11 +214,8 @@ def line_with_credentials(file: Path) -> int:
 
 
 def _addresses(text: str) -> Iterator[tuple[int, str]]:
-    """The place of each ``://`` of a text, and its address: the word before it, and what follows.
-
-    An address ends at a blank, a quote, a comma or another address.
-
-    Both are cut to a length, so that the time that a text takes is bounded by its size.
+    """The place of each ``://`` and the address around it, up to a blank, a quote, a comma or another address; both are
+    cut, so that the time for a text is bounded by its size.
     """
     at = text.find("://")
     while at >= 0:

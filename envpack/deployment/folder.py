@@ -103,7 +103,6 @@ def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:
 
 
 def _copy_content(entries: Iterable[ContentEntry], target: Path, transfer: Transfer) -> None:
-    """Copy a folder of a deployment; an environment in it is transferred."""
     for entry in entries:
         if entry.in_environment and entry.kind == "file":
             transfer(str(entry.source), f"{target}/{entry.path}")
@@ -152,7 +151,6 @@ def _dockerfile(deployment: Deployment) -> str:
 
 
 def describe(deployment: Deployment, files: int, size: int) -> DeploymentManifest:
-    """The manifest of a deployment with a number of files and bytes."""
     return {
         "schema": SCHEMA,
         "envpack": envpack.__version__,

@@ -141,10 +141,7 @@ def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) ->
 
 
 def _within(path: Path | None, folder: Path) -> Path | None:
-    """A path that is a folder or in it, written without ``..``; else None.
-
-    Links are not followed: a deployment has folders in their place.
-    """
+    """A path that is a folder or in it, without ``..``. Links are not followed: a deployment has folders for them."""
     if path is None or not path.is_absolute():
         return None
     below = os.path.relpath(path, folder)
@@ -170,7 +167,6 @@ def _deployed_environment(model: Model, models: Mapping[str, Model] | None) -> P
 def _cautions(
     model: Model, deployed: Path | None, damage: Callable[[Path], str], repository: Path, served_from: str
 ) -> list[str]:
-    """Possible problems of a model's execution environment on the server."""
     environment = model.environment
     if environment is None:
         return []
@@ -207,14 +203,12 @@ def _other_prefix(model: Model, environment: Path, served_from: str) -> list[str
 
 
 def server_arguments(deployment: Deployment) -> tuple[str, ...]:
-    """The command line that starts the server."""
     several = len(deployment.unpacking) > 1
     one_at_a_time = (ONE_AT_A_TIME,) if several else ()
     return ("tritonserver", f"--model-repository={deployment.served_from}", *one_at_a_time)
 
 
 def docker_command(deployment: Deployment, tree: Path) -> tuple[str, ...]:
-    """A command that serves the tree of a deployment with Docker, in the release's own image."""
     start = ("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001")
     places = {"models": deployment.served_from}
     places |= {f"backends/{backend.name}": f"{SERVER_BACKENDS}/{backend.name}" for backend in deployment.backends}

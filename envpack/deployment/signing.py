@@ -47,7 +47,6 @@ class PublicKey:
 
 
 def require_library() -> None:
-    """Check that the extra is installed."""
     try:
         import cryptography  # noqa: F401
         import securesystemslib.dsse  # noqa: F401
@@ -153,7 +152,6 @@ def opened(content: bytes, keys: Sequence[PublicKey], where: str) -> dict[str, A
 
 
 def signature_invalid(where: str, reason: str, keys: Sequence[PublicKey]) -> InputError:
-    """The error for content that none of several keys signed."""
     names = " or ".join(str(key.file) for key in keys)
     fix = f"find out who wrote there; sign with the private key that belongs to {names}"
     return InputError("signature-invalid", f"there is no valid signature: {reason}", fix, where)
@@ -181,7 +179,6 @@ class Statement:
     time: float = 0.0  # of the publication, in seconds since 1970
 
     def document(self) -> dict[str, Any]:
-        """The statement as in-toto has it."""
         time = datetime.datetime.fromtimestamp(self.time, datetime.UTC).isoformat(timespec="seconds")
         return {
             "_type": _STATEMENT,

@@ -42,7 +42,6 @@ class LineProgress(NoProgress):
 
 
 def main(task_file: Path, product_file: Path, parent: int) -> None:
-    """Carry out the task in a file, and write its product."""
     end_with(parent)
     task: Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
     started = time.monotonic()

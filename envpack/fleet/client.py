@@ -24,11 +24,7 @@ _LOST = "the connection to the scheduler was lost"
 
 
 def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -> tuple[Done, ...]:
-    """Carry out tasks on a cluster.
-
-    Returns how each task ended, in the same order. A task that fails does not keep the others from being carried
-    out.
-    """
+    """How each task ended, in the same order; one that fails does not keep the others from being carried out."""
     if address.scheduler and any(task.makes_files and not task.store for task in tasks):
         what = "results come back from another machine through a store only"
         raise UsageError("fleet-needs-store", what, "add --store URL, or use --on local:2", str(address))
@@ -152,7 +148,6 @@ class _Run:
         self._count()
 
     def _failure(self, future: Any, task: Task) -> EnvpackError:
-        """Why a task failed without a report of its worker."""
         if future.status == "cancelled":
             raise lost(self._address, _LOST)
         from distributed.scheduler import KilledWorker

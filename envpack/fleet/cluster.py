@@ -142,7 +142,6 @@ def answer(call: Callable[[], T], address: Address, progress: Progress, *, secon
 
 
 def lost(address: Address, what: str) -> ServerError:
-    """The error for a scheduler that is gone."""
     fix = "run the same command again; what was finished is not made again"
     return ServerError("scheduler-lost", what, fix, str(address))
 
@@ -154,7 +153,6 @@ def worker_facts(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def abilities_of(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[str]]:
-    """What each worker has announced."""
     return {address: frozenset(found["resources"]) for address, found in facts.items()}
 
 

@@ -102,7 +102,6 @@ def verification_job(
 
 
 def _trusted(published: Published) -> list[str]:
-    """The words that require a signature."""
     age = [] if published.max_age is None else ["--max-age", f"{published.max_age:g}"]
     files = (f"{_KEYS}/{_key_name(number)}" for number in range(len(published.keys)))
     return [word for file in files for word in ("--require-signature", file)] + age

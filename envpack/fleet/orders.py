@@ -31,18 +31,13 @@ if TYPE_CHECKING:
 
 
 def build_tasks(project: Project, names: Sequence[str], store: SharedStore | None) -> tuple[Task, ...]:
-    """The tasks whose results a build of these models places.
-
-    Ensembles and environments that are taken over from a folder have none; with a store, nor have models that require
-    files of this machine.
-    """
+    """Tasks for what builds of these models place; none for what is taken over, or made of files of this machine."""
     sources = build_sources(project, names)
     recipes = (source for source in sources if isinstance(source, Recipe) and not (store and source.files_here))
     return combined(build_task(recipe, store) for recipe in recipes)
 
 
 def build_task(recipe: Recipe, store: SharedStore | None) -> Task:
-    """The task that makes what a recipe describes."""
     share_packages(recipe, store)
     parts = recipe.strip, recipe.release, recipe.stub, recipe.toolchain, _address(store)
     compiler = ("compiler",) if recipe.stub == "always" else ()

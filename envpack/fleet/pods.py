@@ -67,7 +67,6 @@ class Overlay:
 
 
 def read_overlay(file: Path) -> Overlay:
-    """The overlay in a YAML file."""
     import yaml
 
     try:
@@ -287,7 +286,6 @@ def from_secret(name: str) -> list[dict[str, Any]]:
 
 
 def jobs_yaml(documents: Sequence[dict[str, Any]]) -> str:
-    """The documents as YAML, for ``kubectl apply -f -``."""
     import yaml
 
     class Plain(yaml.SafeDumper):

@@ -44,7 +44,6 @@ class Task:
         return f"{self.names[0]}{more}"
 
     def carry_out(self, progress: Progress) -> Made:
-        """Do the work, with the store that it names."""
         return self.work(progress=progress, store=open_store(self.store, push=True) if self.store else None)
 
 

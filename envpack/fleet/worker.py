@@ -47,7 +47,6 @@ class Announcement(WorkerPlugin):
         self._version = envpack.__version__
 
     async def setup(self, worker: Worker) -> None:
-        """Announce the abilities of a worker."""
         if self._version == envpack.__version__:
             found = await asyncio.to_thread(abilities)
             await worker.set_resources(**dict.fromkeys((*found, version_ability(self._version)), QUANTITY))
@@ -65,15 +64,11 @@ class Announcement(WorkerPlugin):
 
 
 def version_ability(version: str) -> str:
-    """The ability to carry out tasks of a version of envpack."""
     return f"envpack {version}"
 
 
 def schedule_waiting(dask_scheduler: Any) -> None:
-    """Schedule tasks that a worker has become able to carry out; dask itself does so only when a worker connects.
-
-    Runs in the scheduler.
-    """
+    """In the scheduler: schedule what a worker became able to do; dask itself does so only when one connects."""
     for worker in list(dask_scheduler.workers.values()):
         if waiting := dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker):
             dask_scheduler.transitions(waiting, stimulus_id=f"{TOPIC}-{time.time()}")

@@ -50,13 +50,11 @@ class LoadedModel:
     config: ServedConfig
 
     def ask(self, inputs: Sequence[Tensor], parameters: Mapping[str, object]) -> Responses:
-        """Send one request."""
         if self.config.decoupled:
             return _responses(stream(self.client, self.name, inputs), self.config)
         return (self.client.infer(self.name, inputs, binary=True, parameters=parameters),)
 
     def message(self, inputs: Sequence[Tensor], parameters: Mapping[str, object]) -> InferMessage:
-        """A request for `ask_together`."""
         if self.config.decoupled:
             return self.client.stream_message(self.name, inputs)
         return self.client.infer_message(self.name, inputs, binary=True, parameters=parameters)

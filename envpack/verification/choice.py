@@ -67,7 +67,6 @@ class Chosen:
 
 
 def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | NoRequest:
-    """The user's samples, or generated requests that the model accepts."""
     file = model.folder / SAMPLES_FILE
     samples = read_samples(file, config) if os.path.lexists(file) else None
     inputs = [sample.inputs for sample in samples.samples] if samples else [()]
@@ -99,7 +98,6 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
 
 
 def record_sample(model: Model) -> str:
-    """What to do so that a model is sent a request of the user's instead of generated ones."""
     return f"record a sample: envpack run {model.name} -i FILE --save-sample"
 
 
@@ -116,9 +114,8 @@ def _other_sample(samples: Samples, first: SmokeRequest) -> SmokeRequest | None:
 
 
 def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:
-    """What generated inputs must hold for the model to accept them; None, and why it refuses the plain ones.
-
-    That a model refuses what was made up is no fault of the model. One that answers with the text of an error refuses.
+    """What generated inputs must hold for the model to accept them; None, and why it refuses the plain ones, which is
+    no fault of it. The text of an error is a refusal, too.
     """
     attempts = Attempts(config, asks=sends_requests(model.folder))
     for filling, request in attempts:
@@ -136,7 +133,6 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 
 
 def _raise_reported(answer: Responses, request: SmokeRequest) -> None:
-    """Raise the error that an output of text reports."""
     output, said = reported_error(answer)
     if said:
         error = RequestError(said, status=_OF_A_MODEL)

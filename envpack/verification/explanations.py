@@ -76,20 +76,14 @@ def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> t
 
 
 def may_be_refusal(message: str) -> bool:
-    """Whether an error of a request can be due to what was sent, so that it says nothing about the model.
-
-    It cannot if the catalogue knows the fault, or if the exception is of a kind that code raises whatever its input is.
-    """
+    """Whether an error can be due to what was sent: the catalogue does not know it, and input can cause its type."""
     if explain_answer(message, "inference-failed")[0] != "inference-failed":
         return False
     return not _WHATEVER_THE_INPUT.match(_exception(_said(message)) or message)
 
 
 def reported_error(answer: Responses) -> tuple[str, str]:
-    """The output whose text reports an error, as that of code that catches every exception, and the error.
-
-    Both are empty if none does.
-    """
+    """The output whose text reports an error, as that of code that catches every exception, and the error."""
     texts = ((tensor.name, value) for outputs in answer for tensor in outputs for value in tensor.data)
     found = ((name, _reported(value.decode("utf-8", "replace"))) for name, value in texts if isinstance(value, bytes))
     return next(((name, said) for name, said in found if said), ("", ""))

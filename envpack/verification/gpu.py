@@ -71,12 +71,10 @@ def check_gpu(server: Server, chosen: str | None = None) -> Check:
 
 
 def choose_probed_model(models: Sequence[Model]) -> Model | None:
-    """The first model whose environment contains a library for GPUs."""
     return next((model for model in models if _library_of(model)), None)
 
 
 def write_probe(repository: Path, like: Model, environment: str) -> None:
-    """Write the probe's two models."""
     for name, config in _CONFIGS.items():
         folder = repository / name
         (folder / "1").mkdir(parents=True)

@@ -65,9 +65,7 @@ def _fix_of_module(model: Model, reason: str) -> str:
 
 
 def fix_of_pointer(folder: Path) -> str:
-    """What to do about a file of a model that git-lfs did not fetch, as an unknown error may be due to that; ``""`` if
-    there is none.
-    """
+    """What to do about a file that git-lfs did not fetch, which an unknown error may be due to."""
     finding = next(pointer_findings(folder, None), None)
     return f"{finding.where}: {finding.what}; {finding.fix}" if finding else ""
 
@@ -81,14 +79,7 @@ def why_hidden(server: Server, model: Model, said: str) -> tuple[str, ...]:
 
 
 def fix_of_written_path(said: str, repository: Path, there: str, unreadable: Callable[[Sequence[str]], str]) -> str:
-    """What to do about a path that names a file of the repository, as if that were elsewhere; ``""`` if none does.
-
-    Args:
-        said: the error of a model.
-        repository: the repository on this machine.
-        there: its path for the model.
-        unreadable: returns the first path that the model cannot read, as `Server.unreadable` does.
-    """
+    """What to do about a path that names a file of the repository, which the model has at ``there`` instead."""
     there = os.path.normpath(there)
     for path in _WRITTEN_PATH.findall(said[:_MOST_SEARCHED]):
         _, *parts = PurePosixPath(path).parts

@@ -91,11 +91,9 @@ class Judge:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other model is loaded, that could end the server."""
         return len(self._away) == len(self._fit)
 
     def go_on_in(self, server: Server, client: Client) -> None:
-        """Go on in another server, which has no model yet."""
         self.server, self.client, self._stuck, self._away = server, client, set(), list(self._fit)
 
     def withdraw(self, verdict: ModelVerdict) -> ModelVerdict:
@@ -182,7 +180,6 @@ class Judge:
         return ModelVerdict(name=model.name, ok=False, load_seconds=loaded.seconds, failure=failure, checks=checks)
 
     def _verdict_before_load(self, model: Model, state: BuildState) -> ModelVerdict | None:
-        """The verdict on a model that is not loaded, because of its files or of a model that it runs."""
         broken = [step for step in model.steps if step in self._failed]
         if broken:
             reason = f"its member {broken[0]} is not fit to serve"
@@ -204,7 +201,6 @@ class Judge:
         return self._missing.verdict_on_steps(model)
 
     def _check_loaded(self, model: Model, loaded: LoadResult) -> ModelVerdict:
-        """Verdict on a loaded model."""
         verdict = ModelVerdict(name=model.name, ok=True, load_seconds=loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
         if model.has_stub:
@@ -260,6 +256,5 @@ def _check_files(model: Model) -> tuple[Check, ...]:
 
 
 def _rejected(name: str, failure: Failure) -> ModelVerdict:
-    """Verdict on a model that is not loaded."""
     check = failed("preflight", failure.reason, failure.fix)
     return ModelVerdict(name=name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))

@@ -67,7 +67,6 @@ class LoadResult:
 
 
 def request_load(client: Client, model: str, seconds: float) -> RequestError | None:
-    """Send the request to load a model, which blocks; returns the error."""
     try:
         client.load(model, timeout=seconds)
     except RequestError as error:
@@ -78,7 +77,6 @@ def request_load(client: Client, model: str, seconds: float) -> RequestError | N
 def load_model(
     server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]
 ) -> LoadResult:
-    """Load a model and wait until it is ready, fails, or can never become ready."""
     started = time.monotonic()
     log_start = server.log_size()
     request = in_background(partial(request_load, client, model.name, timeout + 5), f"load {model.name}")
@@ -137,7 +135,6 @@ def _load_failure(
 
 
 def append_exit(reason: str, ended: str) -> str:
-    """Append how the process ended to the server's message that it does not respond."""
     return f"{reason.rstrip('.')}: {ended}" if ended else reason
 
 
@@ -150,7 +147,6 @@ def _misconfigured(message: str, log: str) -> Failure:
 
 
 def _named(fix: str, model: Model) -> str:
-    """A fix whose command names the model."""
     return fix.replace(" MODEL ", f" {model.name} ")
 
 
@@ -171,7 +167,6 @@ def _parameter_fix(model: Model, message: str) -> str:
 
 
 def suggest_fix(frames: tuple[str, ...]) -> str:
-    """How to fix an exception that the model's own code raised."""
     return f"correct the model's code at {_place(frames)}" if frames else ""
 
 
@@ -187,7 +182,6 @@ def _unlisted(error: RequestError) -> Failure | None:
 
 
 def server_died(when: str, log: str) -> Failure:
-    """The failure of a model whose server ended."""
     fix = files_limit(log) or threads_limit(log)
     return Failure("server-died", f"the server ended {when}", last_lines(log), fix)
 
@@ -232,10 +226,7 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
 
 
 def abort_and_read_frames(server: Server, model: Model, spared: Collection[int] = ()) -> tuple[str, ...]:
-    """Abort a blocked model's stubs and return their Python frames, innermost first; empty for another stub.
-
-    Stubs whose process ids are ``spared`` go on.
-    """
+    """Abort a blocked model's stubs but the ``spared`` ones, and return their Python frames, innermost first."""
     start = server.log_size()
     abort_workers(server, model.name, spared)
     frames = _abort_frames(server, model, start)  # before the stubs end, which pass them on

@@ -36,10 +36,7 @@ class _Event:
 
 
 def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
-    """Read the phases of a model's load, of its first instance if it has several, from the server's log.
-
-    Returns the phases, empty if the log does not contain them.
-    """
+    """The phases of a load, of the first instance if there are several; empty if the log does not contain them."""
     first = next(_events(log), None)
     events = tuple(_events(of_load))
     instance = _find(events, _INSTANCE)
@@ -96,10 +93,8 @@ def _events(log: str) -> Iterator[_Event]:
 
 
 def measure_environment(model: Model) -> EnvironmentSize | None:
-    """Read the size of a model's environment from its metadata, or from the files of a folder without any.
-
-    Returns the size, or None for a model without an environment and for an archive without metadata beside it:
-    unpacking the archive would take longer than the verification.
+    """Size of an environment by its metadata, or by the files of a folder without any. None for an archive without
+    metadata: unpacking it would take longer than the verification.
     """
     place = model.environment
     if place is None:

@@ -25,16 +25,12 @@ _UNNAMED = "no package"
 
 
 def write_report(verdict: Verdict, file: Path) -> None:
-    """Write a verdict as HTML; a regular file is replaced atomically.
-
-    Text from models, logs and environments is escaped.
-    """
+    """Write a verdict as HTML; text from models, logs and environments is escaped."""
     with storage_errors(file):
         write_output(file, render(verdict).encode())
 
 
 def render(verdict: Verdict) -> str:
-    """The HTML text."""
     import jinja2
 
     import envpack
@@ -85,7 +81,6 @@ def _environments(models: Sequence[ModelVerdict]) -> dict[EnvironmentSize, list[
 
 
 def format_megabytes(size: int) -> str:
-    """A size as text in megabytes."""
     return f"{size / 1e6:.1f} MB" if size < 1e8 else f"{size / 1e6:.0f} MB"
 
 

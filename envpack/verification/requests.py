@@ -108,10 +108,7 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
 
 
 def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> Iterator[SmokeRequest]:
-    """Requests, and the last one once more, with its items repeated as often as ``max_batch_size`` allows.
-
-    It has fewer items if the answers to so many would take long, judged by the last request, or if they were too large.
-    """
+    """Requests, and the last one with as many items as ``max_batch_size``, its size and the time that it took allow."""
     items, seconds = 0, 0.0
     for request in requests:
         items = items_of(config, request.inputs)
@@ -234,12 +231,10 @@ def inputs_too_large(config: ServedConfig) -> bool:
 
 
 def _elements(config: ServedConfig, size: int) -> int:
-    """Number of elements of a request with one item."""
     return sum(math.prod(size if dim < 0 else dim for dim in _own_dims(entry, config)) for entry in config.inputs)
 
 
 def _own_dims(entry: TensorConfig, config: ServedConfig) -> tuple[int, ...]:
-    """The dimensions of an input without the batch."""
     return entry.dims[1:] if config.batched else entry.dims
 
 

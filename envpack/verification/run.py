@@ -108,7 +108,6 @@ class _Verification:
 
     @property
     def said(self) -> Settings:
-        """What is said of the server."""
         return self.spec.settings
 
     def run(self) -> Verdict:
@@ -246,7 +245,6 @@ class _Verification:
         return verdict
 
     def _gpu_checks(self, server: Server, client: Client, probe: Path) -> Iterator[Check]:
-        """Check that the server has a GPU, and that a tensor stays on it on its way between processes."""
         self.progress.begin("check the GPU")
         has_gpu = check_gpu(server, self.spec.all_variables().get(GPUS))
         yield has_gpu
@@ -311,7 +309,6 @@ class _Verification:
         return "", leftovers
 
     def _seconds(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.started
 
 

@@ -45,7 +45,6 @@ class Sample:
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     def difference(self, found: Responses, samples: Samples) -> str:
-        """The first difference of an answer to the expected one, ``""`` if there is none."""
         return "" if self.expected is None else responses_difference(self.expected, found, samples.tolerance)
 
 
@@ -61,7 +60,6 @@ class Samples:
 
     @property
     def have_answers(self) -> bool:
-        """Whether any sample has an expected answer."""
         return any(sample.expected is not None for sample in self.samples)
 
     def count(self, right: int) -> SampleCount:
@@ -259,7 +257,6 @@ def _of_base64(datatype: str, value: Mapping[str, Any]) -> tuple[Value, ...]:
 
 
 def _first_outside(datatype: str, elements: tuple[Value, ...]) -> Value | None:
-    """The first element that its type cannot hold."""
     for element in elements:
         try:
             encode(datatype, (element,))
@@ -301,10 +298,7 @@ _MOST_LISTED = 256  # elements; more are written in base64
 
 
 def add_samples(file: Path, config: ServedConfig, answered: Sequence[tuple[Sequence[Tensor], Responses]]) -> int:
-    """Add samples to a file in perf_analyzer's format, which need not exist; one with the same inputs is replaced.
-
-    Returns the number of samples in the file.
-    """
+    """Add samples to a file, which need not exist; one with the same inputs is replaced. Returns their number."""
     if config.in_sequences:
         raise _unsavable(file, "the requests belong to sequences, which are not saved")
     if config.batched and any(tensor.shape[:1] != (1,) for inputs, _ in answered for tensor in inputs):
@@ -333,7 +327,6 @@ def add_samples(file: Path, config: ServedConfig, answered: Sequence[tuple[Seque
 
 
 def _write(file: Path, text: str, config: ServedConfig) -> None:
-    """Replace the file by samples that can be read."""
     try:
         file.parent.mkdir(exist_ok=True)
         with replaced_file(file, keep=True) as temporary:

@@ -43,7 +43,6 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """The instance's name."""
         return self.stub.arguments[_INSTANCE]
 
     @property
@@ -129,7 +128,6 @@ def why_ended(server: Server, model: str) -> str:
 
 
 def _version_of_ours(executable: Path | None) -> str:
-    """Version of envpack in a stub's file, ``""`` for another stub."""
     try:
         return inspect_stub(executable).version if executable else ""
     except (StubError, OSError):
@@ -155,10 +153,8 @@ def _in_words(status: int) -> str:
 
 
 def abort_workers(server: Server, model: str, spared: Collection[int] = ()) -> None:
-    """Abort the workers of a blocked model, or the template that imports it; they write their Python stacks.
-
-    Their stubs pass on what they write, to the log, when they notice the end. Those of ``spared`` stubs, by process
-    id, go on.
+    """Abort the workers of a blocked model, or the template that imports it; but those of ``spared`` stubs. They write
+    their Python stacks, which their stubs pass on to the log when they notice the end.
     """
     found = _others(server, model, spared)
     running = tuple(process for instance in found for process in _running(server, instance))
@@ -187,7 +183,6 @@ def _others(server: Server, model: str, spared: Collection[int]) -> tuple[Instan
 
 
 def _below(server: Server, found: tuple[Instance, ...]) -> Iterator[Process]:
-    """The children of stubs, and the processes that they watch."""
     for instance in found:
         yield from server.children(instance.stub.pid)
         yield from server.watched(instance.stub.pid)
@@ -253,7 +248,6 @@ class DeadStubTimer:
         self._seconds: dict[int, float] = {}
 
     def update(self, dead: frozenset[int], now: float) -> None:
-        """Set the process ids of the stubs that are dead at the time ``now``."""
         since = min(now - self._updated, _LONGEST_INTERVAL)
         self._updated = now
         self._seconds = {pid: self._seconds[pid] + since if pid in self._seconds else 0.0 for pid in dead}
@@ -275,7 +269,6 @@ class FullTimer:
         self.seconds = 0.0  # 0 if the last update has found room
 
     def update(self, server: Server, log: str, now: float) -> None:
-        """Look at the server at the time ``now``; ``log`` is what it has written since the load began."""
         is_full = _is_initialized(log) and server.at_process_limit()
         self._since = (self._since or now) if is_full else 0.0
         self.seconds = now - self._since if is_full else 0.0

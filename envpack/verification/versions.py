@@ -79,7 +79,6 @@ class Inference:
         return sorted(served, key=lambda version: int(version or 0), reverse=True)[1:]
 
     def _infer(self, client: Client, of: str = "", chosen: Chosen | None = None) -> InferenceResult:
-        """Check the responses of one version."""
         try:
             result = self._request(client, chosen)
         except (RequestError, InputError) as error:
@@ -92,7 +91,6 @@ class Inference:
         return replace(result, checks=checks, failure=failure_of)
 
     def _request(self, client: Client, before: Chosen | None) -> InferenceResult:
-        """Send the user's samples or generated requests to a version, and check the responses."""
         model, server = self._model, self._server
         config = read_served_config(client.config(model.name))
         memory = {p.pid: server.memory_bytes(p.pid) for p in stub_processes(server, model.name)}
@@ -166,7 +164,6 @@ def _comparisons(loaded: LoadedModel, chosen: Chosen, answer: Responses, *, agai
 
 
 def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> str:
-    """How to fix a request that failed in the model's own code."""
     if error.streamed is not None and (error.streamed or not frames):
         running = f"; {frames[0]} was running" if frames else ""
         return f"{_SEND_FINAL}, or allow more time: --timeout{running}"

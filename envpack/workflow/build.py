@@ -156,7 +156,6 @@ def _keep(
 
 
 def build(request: Build, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
-    """Carry out a build; raises what `build_model` does."""
     source, placement = request.source, request.placement
     model = placement.model
     report_python(request.python, progress)

@@ -127,12 +127,10 @@ def _has_own_name(path: Path) -> bool:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether envpack has made an entry."""
     return _has_own_name(path) or lock_of(path).exists()
 
 
 def _is_beside(path: Path) -> bool:
-    """Whether a file describes an archive that exists."""
     return path.parent.name == "archives" and path.suffix in _BESIDE and path.with_suffix("").exists()
 
 
@@ -345,7 +343,6 @@ class AddedPython:
 
 
 def add_python(python: str, place: Path | None, folder: Path | None, said: Settings, progress: Progress) -> AddedPython:
-    """Put an interpreter into a channel."""
     from envpack.conda.channels import add_interpreter
     from envpack.conda.choice import interpreter_for
     from envpack.conda.interpreters import interpreter_at

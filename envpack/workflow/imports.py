@@ -28,10 +28,7 @@ _COMMANDS = {
 
 
 def refuse_missing_requirements(model: Model, python: str) -> None:
-    """Raise an `InputError` for a model without requirements whose code needs more than NumPy on this Python.
-
-    It may well run on the server's own Python, and would not in an environment with NumPy alone.
-    """
+    """Refuse a model without requirements whose code needs more than NumPy, which the server's own Python may have."""
     places = _of_packages(model, _missing(model, python, NUMPY_ALONE.pip))
     if not places:
         return
@@ -72,10 +69,7 @@ def _above(model: Model, requirements: Requirements) -> Iterator[str]:
 
 
 def _unread(model: Model, *, beside: bool = False) -> tuple[Path, str] | None:
-    """A requirements file where a project often has it, and how envpack.toml names it.
-
-    That is in a version of the model, in a folder ``requirements``, in the repository, or ``beside`` that.
-    """
+    """A requirements file where projects often have it (model, repository or ``beside`` that), with its name."""
     repository = model.folder.parent
     versions = {f"{model.folder.name}/{number}/": model.folder / str(number) for number in model.served_versions()}
     own = {**versions, f"{model.folder.name}/": model.folder}
@@ -101,7 +95,6 @@ def _imports(requirements: Requirements, places: Mapping[str, str]) -> Iterator[
 
 
 def addition_of(packages: Sequence[str], requirements: Requirements, file: Path) -> str:
-    """How to add packages to requirements that a file has."""
     if file.name in _COMMANDS:
         return f"run in {file.parent}: {_COMMANDS[file.name]} {shlex.join(packages)}"
     if requirements.locked_conda or requirements.locked_pip:

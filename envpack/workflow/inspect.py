@@ -94,7 +94,6 @@ def inspect_path(
 
 
 def _existing(path: str | None, repository: Path) -> Path:
-    """The file or folder to inspect: a path, else a model of the repository, else the repository."""
     if path is None:
         return open_project(repository).repository
     for candidate in (Path(path), repository / path):
@@ -143,7 +142,6 @@ def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:
 
 
 def inspect_models(path: Path, said: Settings, *, strict: bool) -> InspectedModels:
-    """Inspect a repository, or one model of it."""
     path = whole_path(path)
     names = [path.name] if looks_like_model(path) else []
     project = open_project(path.parent if names else path, said)
@@ -154,7 +152,6 @@ def inspect_models(path: Path, said: Settings, *, strict: bool) -> InspectedMode
 def inspect_image(
     url: str, said: Settings, trust: Trust | None, progress: Progress, *, strict: bool
 ) -> InspectedModels:
-    """Fetch the models of an image, and inspect them."""
     from envpack.deployment.images.address import parse_image_address  # most inspections need neither
     from envpack.deployment.images.fetch import pull_image  # most inspections need neither
 

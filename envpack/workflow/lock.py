@@ -127,7 +127,6 @@ def resolve_lock(
     store: SharedStore | None,
     known: KnownLocks | None = None,
 ) -> Lock:
-    """Resolve the packages of a recipe; see `lock_model`."""
     asked = recipe.lock_key, recipe.python_preference, recipe.lock, update
     if known and asked in known:
         name, lock = known[asked]
@@ -194,10 +193,7 @@ def _other_pythons_in_hint(recipe: Recipe, progress: Progress) -> Iterator[None]
 
 
 def _name_other_pythons(error: EnvironmentBuildError, recipe: Recipe, progress: Progress) -> None:
-    """Add to the hint the nearest Python for which requirements resolve, or all that they allow if none is tried.
-
-    Pins that another Python wrote, as `pip freeze` does, often fit that one alone.
-    """
+    """Add the nearest Python for which requirements resolve, else all that they allow: pins often fit one alone."""
     at, pythons = SUPPORTED.index(recipe.target.python), recipe.requirements.pythons
     others = [minor for minor in SUPPORTED if minor != recipe.target.python and allows_minor(pythons, minor)]
     nearest = sorted(others, key=lambda minor: (abs(SUPPORTED.index(minor) - at), -SUPPORTED.index(minor)))
@@ -234,7 +230,6 @@ def refuse_without_numpy(lock: Lock, recipe: Recipe) -> None:
 
 
 def numpy_missing(subject: str, where: Path, hint: str) -> InputError:
-    """The error for an environment without NumPy, for the caller to raise."""
     what = f"no NumPy in {subject}; Triton's Python backend needs it in every execution environment"
     return InputError("numpy-missing", what, hint, str(where))
 
@@ -255,7 +250,6 @@ def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, s
 
 
 def remembered_here(recipe: Recipe) -> Lock | None:
-    """The lock to which the requirements resolved first on this machine."""
     with contextlib.suppress(EnvironmentBuildError):  # no interpreter may be fetched, but the store may have the lock
         return recipe.options().remembered(recipe.requirements, recipe.target)
     return None
@@ -302,7 +296,6 @@ def _changes(before: Lock | None, now: Lock) -> tuple[str, ...]:
 
 
 def versions(lock: Lock) -> dict[str, str]:
-    """The version of each package, by its name."""
     return {package.name: package.version for package in _packages(lock)}
 
 

@@ -118,19 +118,16 @@ def unfit_stub(request: Placement, minor: str) -> str:
 
 
 def _pointing(request: Placement, minor: str) -> tuple[Model, str, str, str]:
-    """The arguments of `point_to_environment`."""
     model, value = request.model, in_model_folder(request.environment_for(minor).name)
     return model, value, backend_name(model, request.backend(minor)), request.start
 
 
 def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
-    """Whether an environment gets a stub of ours."""
     needed = release_cannot_serve(environment.minor, numpy_version(environment), source.release)
     return source.stub == "always" or (source.stub == "auto" and needed)
 
 
 def numpy_version(environment: Environment) -> str:
-    """The version of NumPy in an environment, ``""`` without NumPy."""
     return next((package.version for package in environment.packages if package.name == "numpy"), "")
 
 
@@ -140,7 +137,6 @@ def release_cannot_serve(python: str, numpy: str, release: Release) -> bool:
 
 
 def _place_environment(request: Placement, environment: Environment, progress: Progress) -> tuple[Path, bool]:
-    """The environment's path beside the model, and whether that was changed."""
     path = request.environment_for(environment.minor)
     if request.archive_format == "dir":
         return path, place_folder(
@@ -187,10 +183,7 @@ def backend_name(model: Model, backend: Backend | None) -> str:
 
 
 def _remove_previous(request: Placement, value: str, current: Path) -> str:
-    """Remove the environment that a configuration named before, if it was in the model's folder and is one of ours.
-
-    Returns why it stays although it is, ``""`` otherwise.
-    """
+    """Remove the environment that a configuration named before, if it is ours and in its folder; or say why not."""
     model, name = request.model, value.removeprefix(in_model_folder(""))
     if not value or name == value or "/" in name or name in ("", ".", "..", current.name):
         return ""

@@ -81,7 +81,6 @@ class ModelPlan:
 
 
 def plan_model(project: Project, name: str) -> ModelPlan:
-    """Compare what a build would make with what the model has."""
     model = open_model(project.repository / name)
     if model.is_ensemble:
         return ModelPlan(name=name)
@@ -177,7 +176,6 @@ def _placement(
 
 
 def _edits(model: Model, environment: Path, request: Placement, backend: str) -> Iterator[str]:
-    """What changes in a configuration of a model."""
     if model.environment != environment:
         yield f"EXECUTION_ENV_PATH becomes {in_model_folder(environment.name)}"
     if backend not in ("", model.config.backend):

@@ -43,7 +43,6 @@ def repository_digest(project: Project, names: Sequence[str]) -> str:
 
 
 def check_model(project: Project, name: str) -> None:
-    """Raise what is wrong with the files of a model, before any work on it."""
     open_model(project.repository / name)
 
 
@@ -81,7 +80,6 @@ def project_store(project: Project) -> SharedStore | None:
 
 
 def list_shared(url: str) -> StoreContent:
-    """What a store holds."""
     from envpack.store.maintenance import list_store
     from envpack.store.shared import open_store
 
@@ -89,7 +87,6 @@ def list_shared(url: str) -> StoreContent:
 
 
 def prune_shared(url: str, days: float, *, locks: Sequence[Path], dry_run: bool, progress: Progress) -> PrunedStore:
-    """Remove what was not used for some days; see `envpack.store.maintenance.prune_store`."""
     from envpack.lock.lockfile import named_by_locks
     from envpack.store.maintenance import prune_store
     from envpack.store.shared import open_store
@@ -98,7 +95,6 @@ def prune_shared(url: str, days: float, *, locks: Sequence[Path], dry_run: bool,
 
 
 def verify_shared(url: str, *, repair: bool, progress: Progress) -> StoreCheck:
-    """Compare everything with its digest; see `envpack.store.maintenance.verify_store`."""
     from envpack.store.maintenance import verify_store
     from envpack.store.shared import open_store
 

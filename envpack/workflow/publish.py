@@ -51,9 +51,7 @@ class PublishedObjects:
 
 
 def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
-    """What `plan_deployment` returns, with a caution for each model whose requirements were not built as they are, or
-    whose files are missing or stay behind.
-    """
+    """What `plan_deployment` returns, with a caution for each model that was not built as it is, or lacks files."""
     plan = plan_deployment(project, names, **how)
     cautions = []
     for deployed in plan.models:
@@ -91,10 +89,7 @@ def publish_objects(
     prune: int = 0,
     sign: Sequence[Path] = (),
 ) -> PublishedObjects:
-    """Publish models to an object store; raises what `envpack.deployment.objects.send.publish` does.
-
-    Raises a `UsageError` of kind ``output-inside`` for a folder in the repository.
-    """
+    """Publish models to an object store; raises as `publish`, and ``output-inside`` for a folder in the repository."""
     template = parse_digest_address(url)
     _refuse_options(template, delete=delete, prune=prune)
     keys = [read_signing_key(file) for file in sign]

@@ -42,7 +42,6 @@ class _Made:
 
     @property
     def release(self) -> Release:
-        """The release, with all that is known of it."""
         return release_for_stub(self.triton, abi=self.abi)
 
 
@@ -74,7 +73,6 @@ class Recipe(_Made):
 
     @property
     def locked(self) -> Lock | None:
-        """The lock of the model, None if it has none."""
         return Lock.parse(self.lock, self.lock_file) if self.lock else None
 
     @property
@@ -140,7 +138,6 @@ _MOST = 16 << 20  # bytes
 
 
 def recipe_text(recipe: Recipe) -> str:
-    """A recipe as JSON, without paths of this machine."""
     reason = recipe.files_here
     asked = dataclasses.replace(recipe.requirements, source=None, files=(), places={}, warnings=())
     portable = dataclasses.replace(recipe, requirements=asked, lock_file=Path(recipe.name) / recipe.lock_file.name)
@@ -156,7 +153,6 @@ def recipe_text(recipe: Recipe) -> str:
 
 
 def read_recipe(file: Path) -> Recipe:
-    """Read a recipe that `recipe_text` wrote."""
     from cattrs import BaseValidationError
 
     try:

@@ -45,9 +45,7 @@ def lock_recipes(project: Project, names: Sequence[str]) -> list[Recipe]:
 
 
 def look_ahead(project: Project, names: Sequence[str], store: SharedStore | None) -> None:
-    """Ask a store at once for the locks and environments that builds of models need of it, as far as this machine knows
-    them. What is wrong with a model or the store is said when the model is built.
-    """
+    """Ask a store at once for what builds will need of it; what is wrong is said when a model is built."""
     if store is None:
         return
     made, locks, environments = cache_folder("environments"), set(), set()
@@ -71,7 +69,6 @@ def share_packages(recipe: Recipe, store: SharedStore | None) -> None:
 
 
 def make_ingredients(recipe: Recipe, *, progress: Progress, store: SharedStore | None) -> Made:
-    """Make the environment of a recipe and, if the model needs one, its stub."""
     with made_ingredients(recipe, progress, store) as (environment, stub):
         digests = {"environment": environment.content}
         if stub is not None:
@@ -80,7 +77,6 @@ def make_ingredients(recipe: Recipe, *, progress: Progress, store: SharedStore |
 
 
 def make_lock(recipe: Recipe, update: tuple[str, ...], *, progress: Progress, store: SharedStore | None) -> Made:
-    """Resolve the packages of a recipe, those to update anew."""
     text = resolve_lock(recipe, update, progress, store).text
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Made(fresh=text != recipe.lock, digests={"lock": digest}, lock=text)

@@ -70,7 +70,6 @@ class Placement:
         return self.model.folder / f"python{minor}{suffix}"
 
     def served_as(self, minor: str) -> str:
-        """The path of that on the server."""
         return f"{self.served_from.rstrip('/')}/{self.model.folder.name}/{self.environment_for(minor).name}"
 
     def backend(self, minor: str) -> Backend | None:
@@ -173,7 +172,6 @@ def needs_stub(project: Project, model: Model) -> bool:
 
 
 def is_resolved(project: Project, model: Model) -> bool:
-    """Whether a build resolves packages for a model."""
     taken_over = project.of(model.folder.name).from_prefix is not None
     return not (model.is_ensemble or taken_over or kept_environment(project, model))
 
@@ -256,7 +254,6 @@ def _chosen_python(requirements: Requirements, project: Project, model: Model, s
             yield python, "the environment that the model has"
 
     def here(requirements: Requirements) -> set[str]:
-        """Interpreters of this machine, if Python comes from one."""
         local = LOCAL_CHANNEL in _channels(said, requirements, settings)
         return usable_pythons(said.python_preference, release.glibc) if local else set()
 
@@ -267,7 +264,6 @@ def _chosen_python(requirements: Requirements, project: Project, model: Model, s
 
 
 def _backends(project: Project, model: Model) -> Path | None:
-    """Where the model's backend goes; None if its stub goes beside it."""
     said = project.of(model.folder.name)
     layout = said.layout or ("backend" if python_of_backend(model.backend) else "model")
     if layout == "backend" and said.stub == "never":

@@ -42,8 +42,6 @@ def obtain_environment(
     cache: Path,
     progress: Progress,
 ) -> Environment:
-    """The environment of a key: from the cache, else from the store, else made now."""
-
     def fetched(record: Record) -> Environment:
         return make(lambda folder: _fetch_environment(store, record, folder, cache, progress))
 
@@ -173,8 +171,6 @@ _MOST_OF_STUB = 64 << 20  # bytes of a stub; one has less than 2 MB
 
 
 def stub_for(cell: Cell, *, jobs: int = 0, progress: Progress, store: SharedStore | None = None) -> Stub:
-    """A stub: from this machine, else from the store, else compiled now."""
-
     def make() -> Stub:
         return build_stub(cell, jobs=jobs, progress=progress)
 
@@ -194,7 +190,6 @@ def stub_for(cell: Cell, *, jobs: int = 0, progress: Progress, store: SharedStor
 
 
 def fetch_stub(store: SharedStore, cell: Cell, progress: Progress) -> Stub | None:
-    """The stub that the store has; ``None`` if it has none."""
     record = store.find("stub", cell.key)
     return _fetched_stub(store, cell, record, progress) if record else None
 
@@ -286,10 +281,7 @@ def _whole_package(store: SharedStore, key: str) -> Record | None:
 
 
 def locate_packages(store: SharedStore, lock: Lock, cache: Path, progress: Progress) -> Lock:
-    """The same lock, with packages of another machine's disk at the place to which they were downloaded.
-
-    What the store does not have keeps its address.
-    """
+    """The same lock with packages of another machine's disk downloaded; what the store lacks keeps its address."""
     conda = tuple(_located_conda(store, package, cache, progress) for package in lock.conda)
     pip = tuple(_located_wheel(store, package, cache, progress) for package in lock.pip)
     return dataclasses.replace(lock, conda=conda, pip=pip)

@@ -58,7 +58,6 @@ class PlannedStubs:
 
 
 def stub_store(said: Settings) -> SharedStore | None:
-    """The store that settings name, without a repository."""
     settled = said.settled()
     return open_store(settled.store, push=settled.push) if settled.store not in ("", NO_STORE) else None
 
@@ -99,7 +98,6 @@ class PlacedStub:
 
 
 def build_one_stub(cell: Cell, output: Path, said: Settings, progress: Progress, *, jobs: int = 0) -> PlacedStub:
-    """Compile a stub, unless it is there, and put it into a folder."""
     store = stub_store(said)
     with kept(lambda: stub_for(cell, jobs=jobs, progress=progress, store=store), lambda stub: stub.path.parent) as stub:
         progress.begin(f"place {output / STUB_NAME}")
@@ -191,7 +189,6 @@ def build_matrix(
 def _fetched(
     cells: Sequence[Cell], output: Path, store: SharedStore, progress: Progress, *, force: bool
 ) -> dict[Cell, CellResult]:
-    """The stubs that the store has and this machine has not."""
     results = {}
     for cell in cells:
         if find_stub(cell) is None:
@@ -233,7 +230,6 @@ def _make_output(output: Path) -> None:
 
 
 def output_missing(output: Path) -> InputError:
-    """The error for an output that is no folder."""
     if os.path.lexists(output):
         return InputError("output-missing", "this is not a folder", "remove it, or name another one", str(output))
     return InputError("output-missing", "this folder does not exist", "create it", str(output))

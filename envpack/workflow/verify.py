@@ -35,7 +35,6 @@ _CONFIG_BYTES = 16 << 20
 
 
 def server_spec(project: Project) -> ServerSpec:
-    """How to run the server and verify, from the settings of a repository."""
     said = project.said
     settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
     of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
@@ -55,14 +54,12 @@ def _usage(message: str) -> UsageError:
 
 
 def verify_repository(project: Project, names: Sequence[str], progress: Progress) -> Verdict:
-    """Verify models of a repository as its settings say; see `envpack.verification.run.verify`."""
     return verify(project.repository, names, spec=server_spec(project), progress=progress, project=project)
 
 
 def verify_address(
     project: Project, address: str, names: Sequence[str], progress: Progress, *, trust: Trust | None = None
 ) -> Verdict:
-    """Verify a published repository as the settings say."""
     spec = server_spec(project)
     if spec.settings.runtime == "docker" or spec.settings.image:
         raise _usage("a server loads published models as a process of this machine, not in a container")
@@ -116,7 +113,6 @@ def models_to_verify(place: str, names: Sequence[str]) -> tuple[dict[str, bool],
 
 
 def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str, Model], tuple[str, ...]]:
-    """The models to verify by the names of their folders, and the names of those that cannot be read."""
     if isinstance(repository, Path):
         found, errors = open_models(repository, names)
     else:
@@ -184,10 +180,7 @@ _WORST_FIRST = ("failed", "unchecked", "warning", "ok", "skipped")
 
 
 def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: float) -> Verdict:
-    """Combine the verdicts on parts of a repository.
-
-    Returns a verdict that is positive if and only if all are. A check of servers has the worst of its results.
-    """
+    """Combine the verdicts on parts of a repository, yes only if all are. A check of servers has its worst result."""
     models: dict[str, ModelVerdict] = {}
     for model in (model for part in parts for model in part.models):
         if model.name not in models or models[model.name].ok:
@@ -213,7 +206,6 @@ def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: 
 
 
 def _worst(checks: Iterable[Check]) -> list[Check]:
-    """One check for each id: the first of the worst."""
     found: dict[str, Check] = {}
     for made in checks:
         before = found.get(made.id)

@@ -64,10 +64,7 @@ class Account:
 
 
 def account_at(registry: str) -> Account | None:
-    """The account that `docker login` stored for a registry; None if there is none.
-
-    The folder of config.json is ``DOCKER_CONFIG``, or ``~/.docker``.
-    """
+    """The account that `docker login` stored in config.json below ``DOCKER_CONFIG`` or ``~/.docker``."""
     import docker.auth
     import docker.errors
 
@@ -94,10 +91,7 @@ def account_at(registry: str) -> Account | None:
 
 
 def _read_config(registry: str) -> dict[str, Any] | None:
-    """The content of config.json, which docker's library passes over if it is damaged, and waits for if it is a pipe.
-
-    None if there is none, or only a file of docker's before 1.7.
-    """
+    """The content of config.json. Docker's library passes over a damaged one, and waits for one that is a pipe."""
     import docker.utils.config
 
     named = docker.utils.config.find_config_file()

@@ -39,7 +39,6 @@ class AnswerTooLongError(Exception):
 
 
 def require_library(address: ImageAddress) -> None:
-    """Check that the extra is installed."""
     try:
         import dxf  # noqa: F401
     except ImportError:
@@ -118,7 +117,6 @@ class _Paced:
         return getattr(self._raw, name)
 
     def stream(self, amount: int, decode_content: bool | None = None) -> Iterator[bytes]:
-        """Pieces of the content as they come."""
         from requests.exceptions import RequestException
 
         begun, received = time.monotonic(), 0
@@ -131,7 +129,6 @@ class _Paced:
 
 
 def _read_bounded(response: Response) -> None:
-    """Read a whole answer within a limit."""
     pieces, size = [], 0
     for piece in response.iter_content(_PIECE):
         size += len(piece)
@@ -155,7 +152,6 @@ _REASONS = (
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether a request that failed may succeed if it is repeated."""
     from requests.exceptions import ChunkedEncodingError, ConnectionError as NoConnection, HTTPError, SSLError, Timeout
 
     if isinstance(error, HTTPError):
@@ -164,7 +160,6 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def registry_corrupt(address: ImageAddress, reason: str) -> StorageError:
-    """The error for answers that cannot be right."""
     fix = "run the command again; if the error stays, report it to those who run the registry"
     return StorageError("registry-corrupt", f"the registry answers wrongly: {reason}", fix, f"oci://{address}")
 

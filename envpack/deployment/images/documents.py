@@ -62,7 +62,6 @@ class Image:
 
 
 def digest_of(content: bytes) -> str:
-    """The digest of some content, as registries name it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
@@ -72,7 +71,6 @@ def encoded(document: Mapping[str, Any]) -> bytes:
 
 
 def parse_image(content: bytes) -> Image:
-    """Read a manifest."""
     document = _document(content, MANIFEST)
     try:
         return Image(_descriptor(document["config"]), tuple(map(_descriptor, document["layers"])))
@@ -90,7 +88,6 @@ def parse_index(content: bytes) -> tuple[tuple[Descriptor, str], ...]:
 
 
 def is_index(content: bytes) -> bool:
-    """Whether a document is an index of several images."""
     try:
         document = parse_json(content)
     except ValueError:

@@ -43,7 +43,6 @@ class BaseImage:
 
 
 def read_base(registry: Registry, architecture: str) -> BaseImage:
-    """Read the image that a registry was connected for."""
     address = registry.address
     manifest = _manifest(registry, address.reference, architecture)
     try:

@@ -44,7 +44,6 @@ class ImageLayer:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
         return sum(member.size for member in self.members)
 
 
@@ -79,11 +78,9 @@ class LayerMemory:
         return None
 
     def remember(self, layer: ImageLayer, packed: PackedLayer) -> None:
-        """Note what packing a layer gave."""
         self._note(compressor(), layer.members, [packed.sha256, packed.size, packed.content_sha256])
 
     def save(self) -> None:
-        """Keep what was found for the next time."""
         entries = {name: entry for name, entry in self._known.items() if name not in self._found} | self._found
         if entries == self._known:
             return
@@ -143,7 +140,6 @@ class _Part:
 
 
 def _parts_of(entries: Sequence[ContentEntry], memory: LayerMemory) -> list[_Part]:
-    """The execution environment and the stub of a model."""
     parts = []
     environment = [entry for entry in entries if entry.in_environment]
     root = next((entry.path for entry in environment if entry.kind != "link"), None)  # it may be named by a link
@@ -182,7 +178,6 @@ def _model_layer(model: str, entries: Sequence[ContentEntry], models: str, parts
 
 
 def _description(deployment: Deployment, layers: Sequence[ImageLayer], folder: str) -> ImageLayer:
-    """The layer with the manifest of the deployment."""
     files = [member for layer in layers for member in layer.members if member.kind != "folder"]
     manifest = describe(deployment, len(files), sum(member.size for member in files))
     content = f"{json.dumps(manifest, indent=1, sort_keys=True)}\n".encode()

@@ -148,7 +148,6 @@ class Registry:
             self._repeated(save)
 
     def read_blob(self, blob: Descriptor, most: int) -> bytes:
-        """The content of a small blob."""
         if blob.size > most:
             raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {most} bytes")
         with faults_of(self.address):

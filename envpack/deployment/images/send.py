@@ -146,7 +146,6 @@ class _Sending:
         return packed
 
     def base_layer(self, layer: Descriptor, source: Registry) -> None:
-        """Make the registry have a layer of the base image."""
         if self._registry.has_blob(layer):
             self.unchanged += 1
             return
@@ -179,7 +178,6 @@ class _Sending:
         return digest_of(manifest)
 
     def signature(self, digest: str, deployment: Deployment, keys: Sequence[SigningKey]) -> None:
-        """Attach a signed statement to the image."""
         content = self._registry.manifest(digest) if not self._dry_run else None
         if content is None:
             self._note("signature", 0)

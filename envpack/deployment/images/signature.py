@@ -33,10 +33,7 @@ def sign_image(
     keys: Sequence[SigningKey],
     send: Callable[[Descriptor, bytes], None],
 ) -> int:
-    """Attach a signed statement to an image; the digest of its manifest covers everything in it.
-
-    Returns the bytes that were sent; 0 if the same statement was attached within a day before.
-    """
+    """Attach a signed statement; returns the bytes that were sent, 0 if the same one is attached and not a day old."""
     name = registry.address.name
     subjects = {name: image.digest.removeprefix("sha256:")}
     statement = Statement("image", subjects, _address(registry), parameters, dependencies, time.time())
@@ -63,7 +60,6 @@ def sign_image(
 
 
 def check_image_signature(registry: Registry, digest: str, trust: Trust) -> None:
-    """Check that a key has signed an image."""
     where = f"{registry.address.name}@{digest}"
     failure = signature_invalid(where, "the image has none", trust.keys)
     for envelope in _envelopes(registry, digest):

@@ -156,7 +156,6 @@ def packages_of(deployment: Deployment) -> dict[str, list[dict[str, str]]]:
 
 
 def _packages(environment: Path) -> list[dict[str, str]]:
-    """The packages of an environment, as its metadata lists them."""
     return [
         {
             "name": f"{package['name']} {package['version']}",
@@ -271,7 +270,6 @@ class Described:
 
     @property
     def path(self) -> str:
-        """Its path below the address."""
         return self.file.path
 
 

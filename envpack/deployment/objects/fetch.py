@@ -76,7 +76,6 @@ def copy_publication(
 def _copied(
     objects: Objects, record: PublicationRecord | None, folder: Path, progress: Progress, trust: Trust | None
 ) -> CopiedPublication:
-    """`copy_publication`, with the record that it has read."""
     present = {info.path: info for info in objects.list() if "/" in info.path}
     folders = {path.rsplit("/", count)[0] for path in present for count in range(1, path.count("/") + 1)}
     present = {path: info for path, info in present.items() if info.size or path not in folders}  # those of consoles
@@ -107,7 +106,6 @@ def _copied(
 
 
 def no_published_models(location: Location) -> InputError:
-    """The error for an address without a model."""
     fix = "correct the address, or publish models there: envpack publish ADDRESS"
     return InputError("repository-empty", "no model is published there", fix, str(location))
 
@@ -264,7 +262,6 @@ def _replace_models(directory: Path, partial: Path) -> None:
 
 
 def _models(folder: Path) -> list[str]:
-    """The models that envpack fetched into a folder."""
     try:
         found = read_json(folder / FETCHED)["models"]
         return [name for name in found if isinstance(name, str) and _is_model_name(name)]

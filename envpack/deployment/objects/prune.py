@@ -26,7 +26,6 @@ class DigestAddress:
     name: str
 
     def of(self, digest: str) -> Location:
-        """Where a publication with a digest is."""
         return parse_location(f"{self.folder}/{self.name.replace(DIGEST, digest)}")
 
     def matches(self, name: str) -> bool:
@@ -41,12 +40,8 @@ class DigestAddress:
         return Objects(parse_location(f"{self.folder}/{name}")) if name else None
 
     def prune(self, keep: int, current: str, progress: Progress) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Remove all publications but the newest ones and the current one.
-
-        Others that publish at the same time see the same order, so that they do not remove each other's.
-
-        Returns the addresses of those that were removed, and a caution for each that stays because its record
-        cannot be read.
+        """Remove all publications but the newest and the current one; others see the same order, and remove no other.
+        Returns the addresses that were removed, and a caution for each that stays because its record cannot be read.
         """
         removed, cautions = [], []
         own = self.name.replace(DIGEST, current)

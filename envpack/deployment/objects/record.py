@@ -24,12 +24,7 @@ _LARGE = 32 << 20  # bytes of a file after which the record is written, so that 
 
 
 def refuse_nested(objects: Objects, present: Iterable[str]) -> None:
-    """Refuse to publish in another publication, or around one: a server takes the folder of the inner one for a model.
-
-    Args:
-        objects: where to publish.
-        present: the paths of all objects there.
-    """
+    """Refuse to publish in or around another publication: a server takes the folder of the inner one for a model."""
     what = next((f"it holds {path.rpartition('/')[0]}" for path in present if path.endswith(f"/{RECORD}")), "")
     for location in () if what else objects.location.around():
         with contextlib.suppress(StorageError):  # what is above may be closed to this user
@@ -72,7 +67,6 @@ class PublicationRecord:
 
     @property
     def exists(self) -> bool:
-        """Whether the store has one."""
         return self._tag is not None
 
     @classmethod
@@ -104,7 +98,6 @@ class PublicationRecord:
         return tuple(dict.fromkeys((*self.entries, *self.pending)))
 
     def announce(self, paths: Mapping[str, int]) -> None:
-        """Write down what will be written."""
         self.pending |= paths
         self._save()
 

@@ -182,7 +182,6 @@ class _Publishing:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let no other publication write during the block."""
         leased = reserved(self._objects, LEASE, patience=_PATIENCE, say=self._progress.detail, expiry=EXPIRY)
         with leased as self._lease:
             self._require_lease()

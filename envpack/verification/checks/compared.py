@@ -191,7 +191,6 @@ def check_outputs(model: LoadedModel, request: SmokeRequest) -> Check | None:
 
 
 def _mismatched(model: LoadedModel, request: SmokeRequest, responses: Responses) -> Check | None:
-    """The failed check of responses that differ from what ``config.pbtxt`` declares."""
     mismatches = (configuration_mismatch(model.config, outputs) for outputs in responses)
     mismatch = next(filter(None, mismatches), "")
     return failed("infer", f"sent {request.description}: {mismatch}", MATCH_CONFIGURATION) if mismatch else None
@@ -277,10 +276,8 @@ def check_later(
 
 
 def check_second_load(check: str, client: Client, name: str, chosen: Chosen) -> Check | None:
-    """The failed ``check`` of a model that has answered before, and does not now, or wrongly; a warning if its answer
-    is another one, or takes much longer than the next; None for any other model.
-
-    No more samples are sent than that takes: one, if it is right.
+    """What is wrong with the answers after a second load, as the check of that name: wrong ones fail, other or slow
+    ones are a warning. No more samples are sent than that takes: one, if it is right.
     """
     request = chosen.requests[0]
     try:

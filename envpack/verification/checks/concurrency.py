@@ -107,9 +107,8 @@ def check_together(model: LoadedModel, samples: Samples | None, filling: Filling
 
 
 def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -> Iterator[list[_Requests]]:
-    """The requests of each client, in the forms in which they are tried until the model accepts one, the plainest last.
-
-    Requests of many clients differ in length and in their number of items, which a model must not mix up either.
+    """The requests of each client, in the forms that are tried until the model accepts one: first those that differ in
+    length and in their number of items, which a model must not mix up; the plainest last.
     """
     if samples is None:
         variants = (generate_variants(config, _VARIANTS, filling, uneven=uneven) for uneven in (True, False))
@@ -167,7 +166,6 @@ class _Alone:
                 yield Conversation(forms[-1], ())
 
     def _accepted(self, requests: _Requests) -> Conversation | None:
-        """The requests with their answers; None if the model refuses one."""
         sent = requests[0].description + (f", in a sequence of {len(requests)}" if len(requests) > 1 else "")
         try:
             answers = self._answers(requests)

@@ -151,10 +151,7 @@ def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCo
 
 
 def measure_latency(model: LoadedModel, request: SmokeRequest, count: int) -> tuple[Latency, Responses] | None:
-    """Time up to ``count`` complete answers, one after the other, for at most a second, and return the last one too.
-
-    None if ``count`` is 0.
-    """
+    """Time up to ``count`` answers, one after the other, for at most a second; None if ``count`` is 0."""
     answer: Responses = ()
     seconds: list[float] = []
     until = time.monotonic() + _LATENCY_SECONDS
@@ -176,10 +173,7 @@ def percentile(values: Sequence[float], part: int) -> float:
 
 
 def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
-    """Which output of a response is missing, of another type or without its elements, ``""`` if none is.
-
-    A model may answer the start and the end of a sequence without any output.
-    """
+    """Which output is missing, of another type or incomplete; a start or end of a sequence may have none."""
     if config.in_sequences and not outputs:
         return ""
     by_name = {tensor.name: tensor for tensor in outputs}
@@ -205,7 +199,7 @@ def _lost_item(outputs: Sequence[Tensor], items: int, one_for_one: Collection[st
 
 
 def shape_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
-    """Which output of a response has another shape than a configuration declares, ``""`` if none has."""
+    """Which output has another shape than the configuration declares."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for declared in config.outputs:
         found = by_name.get(declared.name)

@@ -75,7 +75,6 @@ class Examined:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         return self.instances[0].worker.pid
 
 
@@ -103,7 +102,6 @@ def examine(
 
 
 def process_checks(running: Examined | None) -> Iterator[Check]:
-    """The checks that need no request."""
     if running is None:
         yield failed("stub", "no living process runs the model", "read the server's log")
         return
@@ -167,7 +165,6 @@ def check_start(running: Examined) -> Check | None:
 
 
 def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> str:
-    """Unpacked folder of the model's environment on the server's file system; ``""`` without an environment."""
     place = model.environment
     if not place:
         return ""
