@@ -98,7 +98,9 @@ def _shape(dims: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(dim if dim >= 0 else count // fixed if at == variable[-1] else 1 for at, dim in enumerate(dims))
 
 
-def responses_difference(expected: Responses, found: Responses, tolerance: Callable[[str], Tolerance]) -> str:
+def responses_difference(
+    expected: Responses, found: Responses, tolerance: Callable[[str], Tolerance] = lambda _: TOGETHER
+) -> str:
     """The first difference between two answers in one phrase, ``""`` if there is none."""
     if len(expected) != len(found):
         return f"{counted(len(found), 'response')} instead of {len(expected)}"

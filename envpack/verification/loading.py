@@ -127,7 +127,10 @@ def _load_failure(
     try:
         entries = [entry for entry in client.index() if entry.name == model.name]
     except RequestError as unlisted:
-        return _unlisted(unlisted) or server_died("while it loaded the model", log)
+        if not unlisted.status:
+            return server_died("while it loaded the model", log)
+        reason = f"the server cannot list its models any more: {unlisted.message}"
+        return Failure("too-many-files", reason, (), FILES_LIMIT)
     if any(entry.state == "READY" for entry in entries):
         return None
     state = entries[0].state if entries else "not in the repository index"
@@ -172,13 +175,6 @@ def suggest_fix(frames: tuple[str, ...]) -> str:
 
 def _place(frames: tuple[str, ...]) -> str:
     return frames[-1].rpartition(" in ")[0]
-
-
-def _unlisted(error: RequestError) -> Failure | None:
-    """The failure of a model that a server has loaded, and then cannot find; None if the server does not answer."""
-    if not error.status:
-        return None
-    return Failure("too-many-files", f"the server cannot list its models any more: {error.message}", (), FILES_LIMIT)
 
 
 def server_died(when: str, log: str) -> Failure:

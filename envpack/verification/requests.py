@@ -20,7 +20,6 @@ _MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
 _FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
 _MOST_PARTIAL = 8  # requests with one optional input
 _TOGETHER = "items in one request"
-_WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
     Plainly, every element is one (``"1"`` in strings) and every variable dimension is 1. Ones are safer than zeros,
     since a model can divide by its input or use it as an index. A model without inputs gets no request.
     """
-    parameters = _WHOLE_SEQUENCE if config.in_sequences else {}
+    parameters = in_sequence(1, 0, 1) if config.in_sequences else {}
     if not config.inputs or inputs_too_large(config):
         return
     special = f" ({filling})" if str(filling) else ""
@@ -105,6 +104,11 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
     if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
         two = _inputs(config, filling, filling.number, batch=2)
         yield SmokeRequest(f"with two {_TOGETHER}", two, parameters)
+
+
+def in_sequence(number: int, step: int, length: int) -> dict[str, object]:
+    """Parameters that place a request in a sequence; none if its number is 0."""
+    return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1} if number else {}
 
 
 def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> Iterator[SmokeRequest]:

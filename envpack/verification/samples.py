@@ -22,6 +22,7 @@ from envpack.support.replacement import replaced_file
 from envpack.support.tables import Location
 from envpack.verification.answers import Responses, responses_difference
 from envpack.verification.explanations import reported_error
+from envpack.verification.requests import in_sequence
 from envpack.verification.verdict import SampleCount
 
 SAMPLES_FILE = Path("envpack/smoke.json")
@@ -113,7 +114,7 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
             answer = {} if expected is None else expected[number - 1][step]
             inputs = _tensors(entry, known_inputs, f"data{where}", batched=config.batched)
             wanted = _expected(answer, known_outputs, f"validation_data{where}", config)
-            samples.append(Sample(inputs, wanted, _sequence(config, number, step, len(stream))))
+            samples.append(Sample(inputs, wanted, in_sequence(number if config.in_sequences else 0, step, len(stream))))
     return _with_settings(tuple(samples), content.get("envpack", {}), known_outputs)
 
 
@@ -135,12 +136,6 @@ def _outputs(answer: object, known: Mapping[str, TensorConfig], where: str, conf
     return tuple(
         tensor if tensor.name in shaped and not config.decoupled else replace(tensor, shape=()) for tensor in outputs
     )
-
-
-def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict[str, object]:
-    if not config.in_sequences:
-        return {}
-    return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1}
 
 
 def _with_settings(

@@ -6,12 +6,12 @@ import itertools
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envpack.server.kserve import Client, RequestError, needs_binary
 from envpack.server.log import read_model_error
 from envpack.server.tensors import BINARY_ONLY, FLOATING, Tensor, Tolerance, read_served_config
-from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
+from envpack.verification.answers import LoadedModel, Responses, responses_difference
 from envpack.verification.checks.inference import MATCH_CONFIGURATION, configuration_mismatch
 from envpack.verification.choice import Chosen
 from envpack.verification.explanations import may_be_refusal
@@ -65,22 +65,19 @@ def check_items(
             for each, before in zip(requests, alone, strict=True)
         ):
             return None  # equal requests have different answers
-        if found and (found.is_of_another or request is not both):
-            return failed("mixed-items", found.what, _ROW_BY_ROW)
         if found:
+            what, is_of_another = found
+            if is_of_another or request is not both:
+                return failed("mixed-items", what, _ROW_BY_ROW)
             fix = f"ignore this if the items of a request belong together; else {_ROW_BY_ROW}"
-            return warning("mixed-items", found.what, fix)
+            return warning("mixed-items", what, fix)
     return None
 
 
-@dataclass(frozen=True)
-class _WrongItem:
-    what: str
-    is_of_another: bool  # whether its answer is that of the other item
-
-
-def _wrong_item(model: LoadedModel, request: SmokeRequest, alone: Sequence[tuple[Tensor, ...]]) -> _WrongItem | None:
-    """The first item of a request, which are two in turn, with another answer than that of the same one alone."""
+def _wrong_item(
+    model: LoadedModel, request: SmokeRequest, alone: Sequence[tuple[Tensor, ...]]
+) -> tuple[str, bool] | None:
+    """The first of the items, two in turn, with another answer than alone, and whether that is the other item's."""
     count = items_of(model.config, request.inputs)
     try:
         (found,) = model.ask(request.inputs, request.parameters)
@@ -91,7 +88,7 @@ def _wrong_item(model: LoadedModel, request: SmokeRequest, alone: Sequence[tuple
         if unequal := _item_difference(alone[at % 2], found, at, count):
             what = f"sent {request.description}: item {at + 1} has another answer than alone: {unequal}"
             is_of_another = not _item_difference(alone[1 - at % 2], found, at, count)
-            return _WrongItem(f"{what}, as another item" if is_of_another else what, is_of_another)
+            return f"{what}, as another item" if is_of_another else what, is_of_another
     return None
 
 
@@ -115,7 +112,7 @@ def _item_difference(alone: tuple[Tensor, ...], found: tuple[Tensor, ...], at: i
     ]
     names = {tensor.name for tensor in items}
     expected = tuple(tensor for tensor in alone if tensor.name in names)
-    return responses_difference((expected,), (tuple(items),), lambda _: TOGETHER)
+    return responses_difference((expected,), (tuple(items),))
 
 
 @check("constant", of="answers")
@@ -264,8 +261,8 @@ def check_later(
     """Only shown if the answer to the first request is another one after the timed requests, and stays so: failed if it
     was the expected one before and all samples must be right, else a warning
     """
-    unequal = responses_difference(before, last, lambda _: TOGETHER)
-    if not unequal or responses_difference(last, model.ask(request.inputs, request.parameters), lambda _: TOGETHER):
+    unequal = responses_difference(before, last)
+    if not unequal or responses_difference(last, model.ask(request.inputs, request.parameters)):
         return None
     what = f"after more requests, the answer to the same one is another: {unequal}"
     if samples and samples.minimum_match == 1:
@@ -285,12 +282,12 @@ def check_second_load(check: str, client: Client, name: str, chosen: Chosen) -> 
         answer, first = _timed_answer(model, request)
         if wrong := _wrong_sample(model, chosen.samples):
             return failed(check, f"loaded a second time, {name} has a wrong answer to a sample: {wrong}", LEFT_BEHIND)
-        unequal = responses_difference(chosen.answer, answer, lambda _: TOGETHER)
+        unequal = responses_difference(chosen.answer, answer)
         again, later = _timed_answer(model, request) if unequal or first > _SLOW_FIRST else (answer, first)
     except RequestError as error:
         reason = read_model_error(error.message, "").reason
         return failed(check, f"loaded a second time, {name} answers with an error: {reason}", LEFT_BEHIND)
-    if unequal and not responses_difference(answer, again, lambda _: TOGETHER):
+    if unequal and not responses_difference(answer, again):
         fix = f"ignore this if it learns, or begins with weights at random; else {LEFT_BEHIND}"
         return warning(check, f"loaded a second time, {name} has another answer than before: {unequal}", fix)
     if first > max(_SLOW_FIRST, 10 * later):

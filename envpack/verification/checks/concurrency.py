@@ -10,15 +10,23 @@ import operator
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from envpack.server.kserve import InferMessage, RequestError
 from envpack.server.log import read_model_error
 from envpack.server.tensors import ServedConfig, Tensor, Value
-from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
+from envpack.verification.answers import LoadedModel, Responses, responses_difference
 from envpack.verification.explanations import may_be_refusal
-from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants, items_of, with_items
+from envpack.verification.requests import (
+    PLAIN,
+    Filling,
+    SmokeRequest,
+    generate_variants,
+    in_sequence,
+    items_of,
+    with_items,
+)
 from envpack.verification.samples import SAMPLES_FILE, Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped, unchecked, warning
 
@@ -185,8 +193,8 @@ class _Alone:
         if self._next_id and new_id:
             self._next_id += 1
         return tuple(
-            self._answer(self._model.message(request.inputs, parameters))
-            for request, parameters in zip(conversation, _parameters(conversation, self._next_id), strict=True)
+            self._answer(self._model.message(request.inputs, in_sequence(self._next_id, step, len(conversation))))
+            for step, request in enumerate(conversation)
         )
 
     def _answer(self, message: InferMessage) -> Responses:
@@ -238,7 +246,7 @@ class _Burst:
         self._next_id += self.clients
         for step in range(max(len(conversation.requests) for conversation in clients)):
             asking = [
-                (conversation, _parameters(conversation.requests, identifier)[step])
+                (conversation, in_sequence(identifier, step, len(conversation.requests)))
                 for conversation, identifier in zip(clients, identifiers, strict=True)
                 if step < len(conversation.requests)
             ]
@@ -263,17 +271,17 @@ class _Burst:
                 self.errors.append(next(iter(answer.message.splitlines()), ""))
             return
         alone = conversation.answers[step]
-        unequal = _mismatch(alone, answer)
+        unequal = responses_difference(alone, answer)
         self.compared += 1
         if not unequal:
             return
         unequal = f"the answer to the request {conversation.requests[step].description}: {unequal}"
-        if not _mismatch(alone, shortened(answer, alone, items=min(1, self._config.largest_batch))):
+        if not responses_difference(alone, shortened(answer, alone, items=min(1, self._config.largest_batch))):
             self.padded.append(unequal)
             return
         self.wrong.append(unequal)
         others = (other.answers[step] for other in self._conversations if step < len(other.answers))
-        self.exchanged += any(not _mismatch(other, answer) for other in others)
+        self.exchanged += any(not responses_difference(other, answer) for other in others)
 
     def _counts(self) -> tuple[int, int]:
         """Requests and executions of the model so far; `inference_count` has the items of requests."""
@@ -282,23 +290,8 @@ class _Burst:
         return requests, sum(int(version.get("execution_count", 0)) for version in versions)
 
 
-def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mapping[str, object]]:
-    """Parameters of each request, which place it in the sequence ``identifier``; none if it is 0."""
-    if not identifier:
-        return [{}] * len(requests)
-    last = len(requests) - 1
-    return [
-        {"sequence_id": identifier, "sequence_start": step == 0, "sequence_end": step == last}
-        for step in range(len(requests))
-    ]
-
-
-def _mismatch(expected: Responses, found: Responses) -> str:
-    return responses_difference(expected, found, lambda _: TOGETHER)
-
-
 def _first_mismatch(expected: tuple[Responses, ...], found: tuple[Responses, ...]) -> str:
-    return next(filter(None, map(_mismatch, expected, found)), "")
+    return next(filter(None, map(responses_difference, expected, found)), "")
 
 
 def shortened(found: Responses, alone: Responses, items: int) -> Responses:
