@@ -120,11 +120,7 @@ def build_request(project: Project, model: Model) -> Build:
         force=said.force,
     )
     source, python = _source(project, model)
-    _refuse_folder(placement)
-    if not said.served_from:
-        _refuse_linked_path(placement)
-    _refuse_foreign_packer(placement)
-    _refuse_missing_stub(placement)
+    _refuse_unfit(placement, served_here=not said.served_from)
     stub = "always" if placement.needs_stub else said.stub
     return Build(source=dataclasses.replace(source, stub=stub), placement=placement, python=python)
 
@@ -272,32 +268,21 @@ def _backends(project: Project, model: Model) -> Path | None:
     return backends_folder(project) if layout == "backend" else None
 
 
-def _refuse_folder(request: Placement) -> None:
-    if request.archive_format == "dir" and not request.release.takes_folders:
+def _refuse_unfit(request: Placement, *, served_here: bool) -> None:
+    """Refuse settings that do not go together, or with the release or the place of the model."""
+    folder, is_folder = request.model.folder, request.archive_format == "dir"
+    if is_folder and not request.release.takes_folders:
         what = f"Triton {request.release.name} does not accept a folder as an execution environment"
         raise UsageError("folder-unsupported", what, "build an archive: --format tar.gz")
-
-
-def _refuse_linked_path(request: Placement) -> None:
-    folder = request.model.folder
-    linked = linked_path_fault(folder, str(real_path(folder))) if request.archive_format == "dir" else None
-    if linked:
+    if is_folder and served_here and (linked := linked_path_fault(folder, str(real_path(folder)))):
         raise linked
-
-
-def _refuse_missing_stub(request: Placement) -> None:
-    has_stub = request.backends is not None or (request.model.folder / STUB_NAME).exists()
+    if request.packer != "envpack" and (is_folder or request.selection != Selection()):
+        fix = f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}"
+        raise UsageError("packer-limits", f"{request.packer} makes archives only, of all files", fix)
+    has_stub = request.backends is not None or (folder / STUB_NAME).exists()
     if request.start == "warm" and request.stub == "never" and not has_stub:
         what = "only envpack's stub starts models warm, and --stub never excludes it"
         raise UsageError("start-limits", what, "remove --stub never, or use --start cold")
-
-
-def _refuse_foreign_packer(request: Placement) -> None:
-    if request.packer == "envpack":
-        return
-    if request.archive_format == "dir" or request.selection != Selection():
-        fix = f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}"
-        raise UsageError("packer-limits", f"{request.packer} makes archives only, of all files", fix)
 
 
 _SUFFIXES = (".tar.gz", ".tar")
