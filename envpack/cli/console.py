@@ -11,6 +11,7 @@ import contextvars
 import dataclasses
 import functools
 import io
+import json
 import math
 import os
 import re
@@ -162,7 +163,7 @@ class Console:
         self._end_step()
         if self.as_json:
             stream = Results(sys.stdout)
-            stream.write(_json({"schema": SCHEMA} | document) + "\n")
+            stream.write(json.dumps(_content({"schema": SCHEMA} | document), indent=2, allow_nan=False) + "\n")
             stream.flush()
 
     def failed(self, failure: Failure) -> None:
@@ -285,12 +286,6 @@ def table(*heads: str, **options: Any) -> Table:
     from rich.table import Table
 
     return Table(*heads, box=None, show_header=bool(heads), **options)
-
-
-def _json(document: dict[str, Any]) -> str:
-    import json  # most commands print none
-
-    return json.dumps(_content(document), indent=2, allow_nan=False)
 
 
 def _content(value: Any, name: str = "") -> Any:

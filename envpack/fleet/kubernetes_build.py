@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import envpack
@@ -25,6 +24,7 @@ _RETRIES = 2
 _CORES, _DISK = 4, 32 << 30  # of a container: a stub compiles, and an environment is unpacked several times
 _IMAGE_PYTHON = "3.12"  # the only interpreter of the default image
 _SENT, _FILE, _WORK = "/recipe", "recipe.json", "/scratch"  # in the Job's container
+_HERE = "build it on this machine with --store URL --set push=true"
 _ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
 
 
@@ -46,7 +46,8 @@ def build_jobs(
     documents = []
     for source in build_sources(project, names):
         if not isinstance(source, Recipe):
-            raise _not_portable(source.prefix)
+            what = "no other machine can take over an environment from a folder of this one"
+            raise InputError("not-portable", what, _HERE, str(source.prefix))
         if not image:
             _check_python(source)
         text = recipe_text(source)
@@ -85,8 +86,7 @@ def _config_map(task: Task, text: str, overlay: pods.Overlay) -> dict[str, Any]:
     size = len(json.dumps(document, ensure_ascii=False).encode()) + 5 * sum(map(text.count, "<>&"))  # as kubectl
     if size > CLIENT_SIDE_BYTES:
         what = f"the requirements and the lock of {task.names[0]} take {size} bytes, more than {CLIENT_SIDE_BYTES}"
-        fix = "build it on this machine with --store URL --set push=true"
-        raise InputError("not-portable", what, fix, task.names[0])
+        raise InputError("not-portable", what, _HERE, task.names[0])
     return overlay.on(document)
 
 
@@ -123,8 +123,3 @@ def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, An
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
-
-
-def _not_portable(prefix: Path) -> InputError:
-    what = "no other machine can take over an environment from a folder of this one"
-    return InputError("not-portable", what, "build it on this machine with --store URL --set push=true", str(prefix))

@@ -180,15 +180,11 @@ def containers(project: Project) -> Iterator[Observation]:
         yield Observation("containers", "warn", what, error.hint)
         return
     with contextlib.closing(daemon.client), daemon_errors():
-        yield from _of_daemon(daemon, project.release.image)
-
-
-def _of_daemon(daemon: Daemon, image: str) -> Iterator[Observation]:
-    version, info = daemon.client.version(), daemon.client.info()
-    what = f"{daemon.name} {version.get('Version', '?')}, API {version.get('ApiVersion', '?')}, at {daemon.address}"
-    yield Observation("containers", "ok", what)
-    yield _image(daemon, image)
-    yield _gpus(daemon, info)
+        version, info = daemon.client.version(), daemon.client.info()
+        what = f"{daemon.name} {version.get('Version', '?')}, API {version.get('ApiVersion', '?')}, at {daemon.address}"
+        yield Observation("containers", "ok", what)
+        yield _image(daemon, project.release.image)
+        yield _gpus(daemon, info)
 
 
 def _image(daemon: Daemon, name: str) -> Observation:
