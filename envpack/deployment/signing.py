@@ -28,14 +28,11 @@ _MOST = 64 << 10  # bytes of a key
 class SigningKey:
     """A private key. Its content is never shown or written."""
 
-    signer: Any
+    signer: Any = field(repr=False)
 
     @property
     def public(self) -> PublicKey:
         return PublicKey(self.signer.public_key, Path())
-
-    def __repr__(self) -> str:
-        return "SigningKey()"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from envpack.support.errors import InputError
 from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
-from envpack.verification.answers import TOGETHER, responses_difference
+from envpack.verification.answers import responses_difference
 from envpack.verification.checks.concurrency import shortened
 from envpack.verification.checks.inference import configuration_mismatch, percentile
 from envpack.verification.choice import DECLARE_THEM, NO_INPUTS, Attempts
@@ -183,7 +183,7 @@ def _send_together(models: Models, config: ServedConfig, answers: Sequence[Answe
                 alone = _read(answer.responses)
                 # What follows the answer that a request gets alone can be padding, to the longest of the batch.
                 found = shortened(_read(responses), alone, 1)
-                fault = responses_difference(alone, found, lambda _: TOGETHER)
+                fault = responses_difference(alone, found)
                 fault = fault if fault and _is_repeatable(models, config, answer) else ""
             answer.fault = answer.fault or (f"in a batch of {len(batch)} requests: {fault}" if fault else "")
         if is_alone:
@@ -228,7 +228,7 @@ def _neighbour(models: Models, config: ServedConfig, answer: Answer) -> Answer:
 def _is_repeatable(models: Models, config: ServedConfig, answer: Answer) -> bool:
     """Whether a request gets the same answer again when it is alone."""
     again = _answered(models, config, answer.request)
-    return not responses_difference(_read(answer.responses), _read(again), lambda _: TOGETHER)
+    return not responses_difference(_read(answer.responses), _read(again))
 
 
 def _read(responses: Sequence[Response]) -> tuple[tuple[Tensor, ...], ...]:

@@ -166,17 +166,14 @@ class Attempts:
             bool(self.refusal) and explain_answer(error.text, "inference-failed")[0] == "out-of-memory"
         )
         first, text = self._first = self._first or (request, error.text)
-        whatever = error.text == text and _is_known(error.text) and _have_nothing_in_common(request, first)
+        # What names a thing outside of the request that has to be there, such as a file or a host, is known.
+        is_known = bool(explain_answer(error.text, "inference-failed")[1])
+        whatever = error.text == text and is_known and _have_nothing_in_common(request, first)
         whatever = whatever and not (self._asks and NO_TENSOR in error.text)
         lines = [int(frame.rpartition(" in ")[0].rpartition(":")[2]) for frame in error.frames]
         if not self.refusal or lines > self._lines:
             self.refusal, self._lines = ", at ".join((error.reason, *error.frames[-1:])), lines
         return is_refusal and not whatever
-
-
-def _is_known(message: str) -> bool:
-    """Whether an error names a thing outside of the request that has to be there, such as a file or a host."""
-    return bool(explain_answer(message, "inference-failed")[1])
 
 
 def _have_nothing_in_common(request: SmokeRequest, other: SmokeRequest) -> bool:

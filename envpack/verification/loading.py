@@ -98,12 +98,18 @@ def load_model(
             full.update(server, fresh, now)
             next_poll = now + server.poll_seconds
         if not_run := _NOT_RUN.search(fresh):
-            return LoadResult(seconds, _shell_missing(fresh, not_run["number"]), stuck=True)
+            # It starts every stub with bash, and waits forever for one that it could not start.
+            reason = (
+                f"the server cannot run bash, with which it starts every stub: {os.strerror(int(not_run['number']))}"
+            )
+            fix = "use an image, or a PATH of the server, that has bash"
+            return LoadResult(seconds, Failure("stub-died", reason, plain_lines(fresh), fix), stuck=True)
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
             return LoadResult(seconds, _stub_died(model, fresh), stuck=True)
         if full.seconds > _GRACE_INSTANCE:
-            return LoadResult(seconds, _no_thread(fresh), stuck=True)
+            reason = "the server can start no further thread, and would wait forever"
+            return LoadResult(seconds, Failure("load-failed", reason, plain_lines(fresh), LIMIT), stuck=True)
         if seconds > timeout:
             return LoadResult(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
 
@@ -188,18 +194,6 @@ def _stub_died(model: Model, log: str) -> Failure:
     reason = "the model's process ended during the load, and the server would wait forever"
     fix = _named(fix, model) or "find what ends the process: os._exit, or a crash in an import"
     return Failure(kind, reason, lines, fix)
-
-
-def _shell_missing(log: str, number: str) -> Failure:
-    """The server waits forever for a stub that it could not start: it starts every stub with bash."""
-    reason = f"the server cannot run bash, with which it starts every stub: {os.strerror(int(number))}"
-    return Failure("stub-died", reason, plain_lines(log), "use an image, or a PATH of the server, that has bash")
-
-
-def _no_thread(log: str) -> Failure:
-    """The server waits forever for threads of its own that it could not start."""
-    reason = "the server can start no further thread, and would wait forever"
-    return Failure("load-failed", reason, plain_lines(log), LIMIT)
 
 
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:

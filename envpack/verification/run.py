@@ -103,14 +103,13 @@ class _Verification:
     progress: Progress
     runtime: Runtime
     whole: bool  # whether these are all models of the repository
-    began: datetime.datetime = dataclasses.field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
-    started: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def said(self) -> Settings:
         return self.spec.settings
 
     def run(self) -> Verdict:
+        began, started = datetime.datetime.now(datetime.UTC), time.monotonic()
         before, files = stamps_of(self.models), stamps_of(self.models, "*")
         second_repository = temporary_folder() if self.said.gpu else contextlib.nullcontext()
         with second_repository as probe, contextlib.ExitStack() as servers:
@@ -129,7 +128,7 @@ class _Verification:
             checks += [check_repository(self.project.repository)] if self.whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
             checks += self._server_checks(judge, loaded) if all_right and not judge.stuck else ()
-            seconds = self._seconds()
+            seconds = time.monotonic() - started
             kept, leftovers = self._end(server, client, judge, loaded, checks)
             checks += filter(None, (check_unchanged(self.models, before), check_written(self.models, files)))
             log = keep_last("last-server.log", server.log(), mode=0o600)
@@ -144,8 +143,8 @@ class _Verification:
             models=verdicts,
             checks=tuple(checks),
             leftovers=leftovers,
-            started=self.began.isoformat(timespec="seconds"),
-            seconds=self._seconds(),
+            started=began.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - started,
             verdict_seconds=seconds,
             kept=kept,
             log=log,
@@ -307,9 +306,6 @@ class _Verification:
         if not stopped.forced and not leftovers:
             checks.append(passed("stop", f"stopped in {stopped.seconds:.1f} s with exit status 0, nothing left behind"))
         return "", leftovers
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self.started
 
 
 def _version(client: Client) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,9 @@ def _of_helper(name: object, registry: str, asked: str) -> dict[str, str] | None
 class Account:
     """A user name and its password, or a token for which the registry gives others. They are never shown."""
 
-    user: str = ""
-    password: str = ""
-    identity_token: str = ""
-
-    def __repr__(self) -> str:
-        return "Account()"
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
 
 
 def account_at(registry: str) -> Account | None:

@@ -119,12 +119,8 @@ def _descriptor(document: Mapping[str, Any]) -> Descriptor:
         digest,
         size,
         str(document.get("artifactType", "")),
-        _texts(document.get("annotations")),
+        {str(name): str(value) for name, value in (document.get("annotations") or {}).items()},
     )
-
-
-def _texts(found: Any) -> dict[str, str]:
-    return {str(name): str(value) for name, value in (found or {}).items()}
 
 
 def _platform(found: Any) -> str:
