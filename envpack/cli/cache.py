@@ -55,7 +55,7 @@ def list_command(store: str, console: Console) -> None:
 @click.option(
     "--locks",
     multiple=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.FOLDER,
     metavar="DIRECTORY",
     help="Keep what the lockfiles in this folder name; only with --store, repeatable.",
 )
@@ -153,14 +153,14 @@ def channel() -> None:
 @click.option(
     "--from",
     "place",
-    type=click.Path(path_type=Path),
+    type=options.PLACE,
     metavar="PATH",
     help="The interpreter, or the folder that it was installed to. Default: the best one on this machine.",
 )
 @click.option(
     "--to",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.FOLDER,
     metavar="FOLDER",
     help="The channel. Default: channels/own in envpack's data folder.",
 )
@@ -184,7 +184,7 @@ def add(
 
 
 @channel.command("ls", short_help="List the packages of a channel.")
-@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", type=options.PLACE, required=False)
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
     """List the packages of a channel FOLDER, by default envpack's own."""

@@ -18,7 +18,7 @@ _LIST = ""  # the value of --recipe and --template without a name
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), default=Path())
+@click.argument("directory", type=options.PLACE, default=Path())
 @click.option(
     "--recipe",
     is_flag=False,

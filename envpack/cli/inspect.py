@@ -41,10 +41,7 @@ _MANIFEST_KEYS = (
     help="Of an environment: treat what cannot be proven as wrong. Of a repository: treat warnings as errors.",
 )
 @click.option(
-    "--sbom",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the packages of an environment as CycloneDX JSON.",
+    "--sbom", type=options.PLACE, metavar="FILE", help="Write the packages of an environment as CycloneDX JSON."
 )
 @click.option(
     "--limit",

@@ -22,7 +22,7 @@ _SECRET = click.option(
 )
 _OVERLAY = click.option(
     "--overlay",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.FILE,
     metavar="FILE",
     help="YAML that is merged into the documents: metadata and spec of the Job, such as namespace or tolerations.",
 )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 OTHER = "Other"
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+PLACE = click.Path(path_type=Path)  # either
 
 
 class GroupedCommand(click.Command):
@@ -171,10 +174,7 @@ def _unknown(name: str, command: str) -> str:
 
 
 repository = click.option(
-    "--repository",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    help="Folder of the model folders. Default: this one.",
+    "--repository", type=FOLDER, default=Path(), help="Folder of the model folders. Default: this one."
 )
 
 
@@ -184,7 +184,7 @@ def signature(help_text: str) -> Callable[[Command], Command]:
     age = click.option("--max-age", type=days, metavar="DAYS", help="Refuse what was signed longer ago.")
     key = click.option(
         "--require-signature",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         multiple=True,
         metavar="KEY",
         help=f"{help_text} Repeatable: one of several keys is enough.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @options.models
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.FOLDER,
     required=True,
     metavar="DIRECTORY",
     help="Where to put the tree. One that envpack made is replaced.",
@@ -59,7 +59,7 @@ def layout(models: tuple[str, ...], said: Settings, output: Path, repository: Pa
 )
 @click.option(
     "--sign",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.FILE,
     multiple=True,
     metavar="KEY",
     help="Sign a statement about each model, or the image, with this private ed25519 key, and publish it. Repeatable.",
@@ -155,7 +155,7 @@ def _show_image(url: str, published: PublishedImage, console: Console, *, dry_ru
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("address")
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", type=options.FOLDER)
 @options.signature("Refuse models that the owner of this public key did not sign.")
 @options.with_console
 def fetch(

@@ -43,7 +43,7 @@ _STDERR = 2
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.FILE,
     metavar="FILE.npz",
     help="Save the outputs of the last response. Needs NumPy beside envpack.",
 )

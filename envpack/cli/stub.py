@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="List what would be compiled and where it would go, and do nothing.")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.FOLDER,
     default=Path(),
     help="Folder for the stub, for example the model's. Default: the current folder.",
 )
