@@ -158,7 +158,6 @@ def build(
 
 
 def _make(file: Path, project: Project, console: Console) -> int:
-    """Make what a recipe describes, which stays in the cache and in the store."""
     from envpack.workflow.project import project_store
     from envpack.workflow.recipe import read_recipe
     from envpack.workflow.recipes import make_ingredients

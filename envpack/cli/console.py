@@ -167,7 +167,6 @@ class Console:
             stream.flush()
 
     def failed(self, failure: Failure) -> None:
-        """Write the error that ends a command, as text and as JSON."""
         self.show_failure(failure)
         self.result({"error": failure})
 

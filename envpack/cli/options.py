@@ -193,7 +193,6 @@ def signature(help_text: str) -> Callable[[Command], Command]:
 
 
 def trust_of(require_signature: Sequence[Path], max_age: float | None) -> Trust | None:
-    """Whose signatures a command requires, ``None`` if none are."""
     if not require_signature:
         if max_age is not None:
             raise click.UsageError("--max-age is for --require-signature.")
@@ -204,7 +203,6 @@ def trust_of(require_signature: Sequence[Path], max_age: float | None) -> Trust 
 
 
 def debug(help_text: str) -> Callable[[Command], Command]:
-    """Add ``--debug`` with an optional port to a command."""
     port = click.IntRange(1, 65535)
     return click.option(
         "--debug", type=port, is_flag=False, flag_value=5678, default=None, metavar="[PORT]", help=help_text

@@ -118,7 +118,6 @@ def _copy_content(entries: Iterable[ContentEntry], target: Path, transfer: Trans
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a file with its attributes."""
     size = path.stat().st_size
     if size == 0:  # or a file of the kernel, which may wait for content
         target.write_bytes(read_bytes(path))

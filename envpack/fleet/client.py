@@ -119,7 +119,6 @@ class _Run:
             self._seen[worker] = found["last_seen"], since
 
     def _report(self, event: Mapping[str, Any]) -> None:
-        """Show what a worker reported of a task of ours."""
         task = self._tasks.get(event.get("key", ""))
         if task is None or task.key in self._done:
             return
@@ -166,7 +165,6 @@ class _Run:
 
 
 def _refuse_impossible(tasks: Sequence[Task], workers: Mapping[str, frozenset[str]], address: Address) -> None:
-    """Refuse tasks that no worker can carry out, all of them in one error."""
     lacking = ((task.label, _lacking(task, workers)) for task in tasks)
     impossible = [f"{label} needs {', '.join(missing)}" for label, missing in lacking if missing]
     if impossible:

@@ -112,7 +112,6 @@ def _key_name(number: int) -> str:
 
 
 def _key_files(published: Published | None) -> dict[str, str]:
-    """Texts of the public keys, by the name of their file in the Job."""
     if published is None:
         return {}
     read_trust(published.keys, published.max_age)  # what is no public key must not travel

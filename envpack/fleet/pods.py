@@ -236,7 +236,6 @@ def unprivileged_pod(content: dict[str, Any], selected: dict[str, Any] | None = 
 
 
 def least_rights() -> dict[str, Any]:
-    """The security context of a container that needs no right."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 

@@ -39,7 +39,6 @@ class Task:
 
     @property
     def label(self) -> str:
-        """Its name in messages: the first of `names`, and how many more there are."""
         more = f" (and {len(self.names) - 1} more)" if len(self.names) > 1 else ""
         return f"{self.names[0]}{more}"
 
@@ -67,7 +66,6 @@ class Done:
     error: EnvpackError | None = None  # why it failed, ``None`` if it did not
 
     def as_json(self) -> dict[str, object]:
-        """What ``--json`` says of it."""
         return {
             "task": self.task.key,
             "models": list(self.task.names),

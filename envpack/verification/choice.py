@@ -58,8 +58,7 @@ class Chosen:
     requests: tuple[SmokeRequest, ...]  # at least one; the first is also the one that is timed
     samples: Samples | None = None  # the user's samples, None if the requests are generated
     filling: Filling = PLAIN  # what generated requests hold
-    # A request with other inputs than the first one; None if there is none.
-    other: SmokeRequest | None = None
+    other: SmokeRequest | None = None  # with other inputs than the first one
     longer: SmokeRequest | None = None  # generated, with several elements in variable dimensions instead of one
     foreign: SmokeRequest | None = None  # generated, with text of other languages
     partial: tuple[SmokeRequest, ...] = ()  # generated, with one of several optional inputs

@@ -112,7 +112,6 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
 
 
 def skip_probe(models: Sequence[Model]) -> Check:
-    """The skipped check if no environment contains a library for GPUs."""
     names = " nor ".join(_LIBRARIES.values())
     return skipped("gpu-tensors", f"not checked: no environment of {len(models)} models has {names}")
 

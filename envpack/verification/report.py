@@ -72,7 +72,6 @@ def ticks(end: float) -> list[tuple[str, float]]:
 
 
 def _environments(models: Sequence[ModelVerdict]) -> dict[EnvironmentSize, list[str]]:
-    """The environments, each with the names of the models that use it, in the order of the models."""
     users: dict[EnvironmentSize, list[str]] = {}
     for model in models:
         if model.environment and model.environment.bytes:
@@ -102,7 +101,6 @@ def _largest(packages: tuple[PackageSize, ...]) -> list[PackageSize]:
 
 
 def _words(package: PackageSize, width: float, height: float) -> dict[str, Any]:
-    """The package of a rectangle, with the label and the size that fit into it."""
     size = format_megabytes(package.bytes)
     has_label = len(package.name) * _LETTER_WIDTH + 12 < width and height > _LINE_HEIGHT + 6
     has_size = has_label and len(size) * _LETTER_WIDTH + 12 < width and height > 2 * _LINE_HEIGHT + 6

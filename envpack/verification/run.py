@@ -187,7 +187,6 @@ class _Verification:
             raise InputError("repository-missing", what, fix, str(self.project.repository))
 
     def _start(self, servers: contextlib.ExitStack, probe: Path | None) -> tuple[Server, Client, str]:
-        """Start a server, which ends with the stack; returns it with a client and its version."""
         self.progress.begin("start Triton")
         began = time.monotonic()
         server = servers.enter_context(self.runtime.start(self.project.repository, probe))
@@ -332,7 +331,6 @@ def _restored_modes(models: Sequence[Model], backends: Path | None) -> Iterator[
 
 
 def _stop_faults(stopped: StopResult, log: str) -> tuple[str, ...]:
-    """What was wrong with the server's stop; nothing if the server was killed on purpose."""
     if stopped.forced:
         return ()
     late = not_unloaded(log)

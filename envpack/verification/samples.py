@@ -42,8 +42,7 @@ class Sample:
     inputs: tuple[Tensor, ...]
     # The outputs of each expected response, one unless the model is decoupled; None if none are given.
     expected: Responses | None
-    # Parameters of the request, which place it in a sequence.
-    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)  # which place it in a sequence
 
     def difference(self, found: Responses, samples: Samples) -> str:
         return "" if self.expected is None else responses_difference(self.expected, found, samples.tolerance)
@@ -64,7 +63,6 @@ class Samples:
         return any(sample.expected is not None for sample in self.samples)
 
     def count(self, right: int) -> SampleCount:
-        """How many samples with expected answers are right, and have to be."""
         expected = sum(sample.expected is not None for sample in self.samples)
         needed = math.ceil(round(self.minimum_match * expected, 9))
         return SampleCount(right, len(self.samples), self.noun, needed=needed, expected=expected)
@@ -219,7 +217,6 @@ def _given_dims(shape: object) -> tuple[int, ...]:
 
 
 def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Fill in the one dimension that the configuration leaves variable."""
     if dims.count(-1) > 1:
         raise ValueError(f'the shape {list(dims)} has more than one variable dimension: add "shape"')
     fixed = math.prod(dim for dim in dims if dim >= 0)

@@ -59,7 +59,6 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 
 
 def instances(server: Server, model: str) -> tuple[Instance, ...]:
-    """The living instances of a model, ordered by the process ids of their stubs."""
     return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if model_of(stub) == model)
 
 

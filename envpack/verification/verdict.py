@@ -144,8 +144,7 @@ class ModelVerdict:
     name: str
     ok: bool  # whether the model is fit to serve, as far as it was checked; true if and only if failure is None
     load_seconds: float  # from the load request to READY, or until the load was abandoned
-    # The process of the first instance; None for an ensemble and if there was no process.
-    stub: StubIdentity | None = None
+    stub: StubIdentity | None = None  # of the first instance; None for an ensemble and without a process
     _: KW_ONLY
     failure: Failure | None = None
     samples: SampleCount | None = None  # result of the user's samples; None without samples that have expected outputs

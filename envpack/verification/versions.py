@@ -147,7 +147,6 @@ class Inference:
 
 
 def _comparisons(loaded: LoadedModel, chosen: Chosen, answer: Responses, *, again: bool) -> Iterator[Check | None]:
-    """Checks of the answers to further requests; fewer if they were sent to a newer version before."""
     first = chosen.requests[0]
     if chosen.other and (other := compared.answer_to_other(loaded, chosen.other)) is not None:
         if not again and not (chosen.samples and chosen.samples.have_answers):

@@ -137,7 +137,6 @@ def _check_folder(folder: Path, *, native: bool) -> None:
 
 
 def _project_of(partial: Path, project: Project, name: str) -> Project:
-    """The project with the unfinished folder in place of the model."""
     models = {partial.name: project.models.get(name, Settings())}
     return dataclasses.replace(project, models={**project.models, **models})
 

@@ -254,7 +254,6 @@ def environment_to_run(
 
 
 def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:
-    """The environment of a model, in the cache; raises what `build_model` does."""
     if isinstance(source, TakenOver):
         from envpack.environment.from_prefix import environment_from_prefix  # few models have a prefix
 

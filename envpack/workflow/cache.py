@@ -359,7 +359,6 @@ def add_python(python: str, place: Path | None, folder: Path | None, said: Setti
 
 
 def list_channel(folder: Path | None) -> tuple[str, Sequence[ChannelPackage]]:
-    """The address of a channel, by default envpack's own, and its packages."""
     from envpack.conda.channels import read_channel
 
     channel = _channel(folder)

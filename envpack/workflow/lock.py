@@ -256,7 +256,6 @@ def remembered_here(recipe: Recipe) -> Lock | None:
 
 
 def refuse_stale(lock: Lock, recipe: Recipe) -> None:
-    """Refuse a lockfile that does not answer a recipe."""
     wanted, has = recipe.target, lock.target
     reason = ""
     if (has.platform, has.python) != (wanted.platform, wanted.python):

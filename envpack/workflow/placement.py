@@ -64,7 +64,6 @@ class PlacedModel:
 
 
 def place(request: Placement, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
-    """Put an environment and a stub beside a model, and let its configuration name them."""
     model = request.model
     check_placement(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
@@ -243,7 +242,6 @@ _MOST_READ = 64 << 20  # bytes; a stub has 4 MB
 
 
 def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
-    """Refuse to replace what envpack did not make."""
     for path in paths:
         if not force:
             what = f"{_what(path)}, and envpack did not make it"
@@ -265,7 +263,6 @@ def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
 
 
 def foreign_stub(folder: Path) -> Iterator[Path]:
-    """The stub in a folder, if envpack did not compile it."""
     stub = folder / STUB_NAME
     yield from _foreign(stub, is_ours=_is_our_stub(stub))
 

@@ -71,9 +71,7 @@ class ModelPlan:
     """What a build of one model would change."""
 
     name: str
-    # Python minor version that it would have, "" if its environment is taken over from a folder, and for an
-    # ensemble.
-    python: str = ""
+    python: str = ""  # that it would have, "" if its environment is taken over from a folder, and for an ensemble
     python_source: str = ""  # where that version comes from
     release: str = ""  # Triton release to build for
     changes: tuple[PlannedChange, ...] = ()  # in order; empty if everything is up to date
@@ -187,7 +185,6 @@ def _edits(model: Model, environment: Path, request: Placement, backend: str) ->
 
 
 def _differences(metadata: Mapping[str, Any], request: Placement, lock: Lock | None) -> Iterator[str]:
-    """Why a placed environment is not the one that a build would place."""
     if metadata.get("selection", {}).get("digest") not in (None, request.selection.digest):
         yield "other files are excluded"
     if lock is None:
@@ -226,7 +223,6 @@ def _files(
 
 
 def _stub(request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None) -> Changes:
-    """What changes about the stub, beside the model or in its backend."""
     folder, backend = request.model.folder, request.backend(source.target.python)
     has_stub = (folder / STUB_NAME).is_file()
     if backend is not None:
@@ -246,7 +242,6 @@ def _stub(request: Placement, source: Recipe, lock: Lock | None, environment: En
 
 
 def _release_file(folder: Path, request: Placement) -> Changes:
-    """What changes about the release file beside a stub that stays."""
     if not request.release_named:
         if (folder / RELEASE_FILE).is_file():
             yield PlannedChange(f"remove {RELEASE_FILE}", "no release is named")
@@ -255,7 +250,6 @@ def _release_file(folder: Path, request: Placement) -> Changes:
 
 
 def _parts(backend: Backend, request: Placement, source: Recipe, environment: Environment | None) -> Changes:
-    """What is missing or wrong in the directory of a backend."""
     check_server_backend(request.copy_library)
     action = f"place the backend {backend.name}"
     if not backend.folder.is_dir():

@@ -111,7 +111,6 @@ def _unless_damaged(get: Callable[[], _Got | None], what: str, progress: Progres
 
 
 def _fetch_environment(store: SharedStore, record: Record, folder: Path, cache: Path, progress: Progress) -> None:
-    """Fill an empty folder with the environment of a record."""
     content, size = record.facts.get("content"), record.facts.get("size")
     if not isinstance(content, str) or type(size) is not int or not 0 < size <= MOST_BYTES:
         raise store.objects.corrupt(record.path, "it describes no environment")
@@ -226,7 +225,6 @@ _MOST_OF_LOCK = 16 << 20  # bytes of a lock
 
 
 def find_lock(store: SharedStore, key: str, progress: Progress) -> Lock | None:
-    """The lock that the store has for a key, ``None`` if it has none that can be used."""
     return _unless_damaged(partial(_lock, store, key), "lock", progress)[0]
 
 

@@ -205,7 +205,6 @@ def _present(stub: Stub, fetch: Callable[[], Stub | None]) -> Stub:
 
 
 def plan_build(cells: Sequence[Cell], folders: Sequence[Path]) -> tuple[CellPlan, ...]:
-    """What would be compiled, and where it would be placed; nothing is compiled or placed."""
     plans = []
     for cell, folder in zip(cells, folders, strict=True):
         stub = cached_stub(cell.recipe())

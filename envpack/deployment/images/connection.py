@@ -217,7 +217,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _wrong(error: BaseException) -> str:
-    """What is wrong with an answer that the library could not read."""
     if isinstance(error, KeyError):
         return f"an answer lacks {printable_line(str(error))}"
     return f"{type(error).__name__} {one_line(printable_line(str(error).partition(chr(10))[0]))}".strip()

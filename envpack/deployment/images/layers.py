@@ -69,7 +69,6 @@ class LayerMemory:
         return found
 
     def packed(self, layer: ImageLayer) -> PackedLayer | None:
-        """What packing a layer gives; None if it was never packed."""
         key = _fingerprint(compressor(), layer.members)
         match self._known.get(key):
             case [str(sha256), int(size), str(content)]:

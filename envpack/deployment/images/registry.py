@@ -33,7 +33,6 @@ _PIECE = 1 << 20
 
 @contextlib.contextmanager
 def connected(address: ImageAddress) -> Iterator[Registry]:
-    """Connect to the repository of an image during the block."""
     require_library(address)
     authenticate = functools.partial(log_in, account=account_at(address.registry))
 
@@ -47,7 +46,6 @@ def connected(address: ImageAddress) -> Iterator[Registry]:
 
 
 def _is_encrypted(address: ImageAddress) -> bool:
-    """Whether a registry on this machine speaks TLS."""
     import requests
 
     try:
@@ -67,7 +65,6 @@ class Registry:
         self._client = client
 
     def manifest(self, reference: str) -> bytes | None:
-        """A manifest or an index; None if there is none."""
         with faults_of(self.address):
             answer = self._get(f"manifests/{reference}", {"Accept": ", ".join(MANIFESTS)})
         if answer is None:
@@ -101,8 +98,6 @@ class Registry:
         return True
 
     def send_blob(self, blob: Descriptor, file: Path, report: Report = lambda _: None) -> None:
-        """Write a blob, and check that the registry has it."""
-
         def reported(_digest: str, piece: bytes, _size: int) -> None:
             raise_if_stopped()
             report(len(piece))
@@ -215,6 +210,5 @@ def _referrers_tag(digest: str) -> str:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error is about; None if it is about none."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status if isinstance(status, int) else None

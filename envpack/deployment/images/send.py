@@ -191,7 +191,6 @@ class _Sending:
             self._note("signature", size)
 
     def small(self, blob: Descriptor, content: bytes) -> None:
-        """Send a small blob unless the registry has it."""
         if self._registry.has_blob(blob):
             return
         file = self._folder / "small"

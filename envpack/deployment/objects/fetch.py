@@ -166,7 +166,6 @@ def _signed(objects: Objects, present: Iterable[str], trust: Trust) -> dict[str,
 
 
 def _statement(envelope: bytes | None, model: str, trust: Trust, where: str, address: str = "") -> Statement:
-    """The signed statement about the files of a model."""
     statement = check_statement(envelope, trust, "publication", where=where, address=address, now=time.time())
     if statement.parameters.get("model") != model:
         raise signature_invalid(where, "it belongs to another model", trust.keys)

@@ -29,7 +29,6 @@ class DigestAddress:
         return parse_location(f"{self.folder}/{self.name.replace(DIGEST, digest)}")
 
     def matches(self, name: str) -> bool:
-        """Whether the last part of an address can be one of these."""
         before, after = map(re.escape, self.name.split(DIGEST))
         return re.fullmatch(f"{before}[0-9a-f]{{64}}{after}", name) is not None
 
@@ -60,7 +59,6 @@ class DigestAddress:
         return tuple(removed), tuple(cautions)
 
     def _newest_first(self) -> list[tuple[float, str]]:
-        """The times of all publications, and their names."""
         there = Objects(parse_location(self.folder))
         names = [name for name in there.folders() if self.matches(name)]
         with Pool(_QUESTIONS) as pool:

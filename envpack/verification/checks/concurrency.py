@@ -35,9 +35,8 @@ _VARIANTS = 8
 _ROUNDS = 3  # with batches, if the server merges requests
 _ROUNDS_SECONDS = 2.0
 _ALONE_SECONDS = 2.0  # for the answers to single requests, which those of many are compared with
-_TOGETHER_SECONDS = (
-    10.0  # for a round, if requests are answered one after the other; at most half of the client's limit
-)
+# For a round, if requests are answered one after the other; at most half of the client's limit.
+_TOGETHER_SECONDS = 10.0
 # How a server refuses a request by the policy of a queue: too many wait, or it has waited for too long.
 _OF_THE_QUEUE = re.compile(r"Exceeds maximum queue size|Request timeout expired")
 _UNAVAILABLE = 503  # its status

@@ -199,7 +199,6 @@ def _lost_item(outputs: Sequence[Tensor], items: int, one_for_one: Collection[st
 
 
 def shape_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
-    """Which output has another shape than the configuration declares."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for declared in config.outputs:
         found = by_name.get(declared.name)

@@ -35,7 +35,6 @@ _UNPACKED = Path("/tmp")  # noqa: S108 - where servers unpack archives; they ign
 
 
 def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
-    """Processor architecture, C library and this Python."""
     host = this_host()
     what = f"{platform.system()} {host.machine}, glibc {host.glibc or 'none'}, Python {platform.python_version()}"
     if is_supported(host.machine) and host.glibc:
@@ -45,7 +44,6 @@ def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all pro
 
 
 def compiler(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """The compiler for stubs."""
     try:
         yield Observation("compiler", "ok", find_toolchain().identity)
     except StubError as error:
@@ -81,7 +79,6 @@ def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
 
 
 def compiled_stubs(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """The prebuilt stubs."""
     minors = prebuilt_pythons(this_machine())
     what = f"for Python {', '.join(minors)}" if minors else "none installed: stubs are compiled on this machine"
     yield Observation("compiled stubs", "ok", what)

@@ -77,7 +77,6 @@ def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, s
 
 
 def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
-    """The package index."""
     variables = clean_environment() | pip_indexes()
     if is_set("UV_OFFLINE") or no_index():
         yield Observation("index", "ok", "UV_OFFLINE, or no-index of pip, is set; not checked")
