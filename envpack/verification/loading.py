@@ -38,6 +38,7 @@ from envpack.verification.stub_processes import (
     abort_workers,
     dead_stubs,
     describe_exit,
+    found_within,
     instances,
 )
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
@@ -226,12 +227,8 @@ def abort_and_read_frames(server: Server, model: Model, spared: Collection[int] 
 
 def _abort_frames(server: Server, model: Model, start: int) -> tuple[str, ...]:
     """The frames in the log from a position on, now or soon: a container's log arrives with a delay."""
-    until = time.monotonic() + _LOG_SECONDS
-    while True:
-        frames = read_abort_frames(server.log(start), server.server_path(model.folder))
-        if frames or time.monotonic() >= until:
-            return frames
-        time.sleep(_POLL_SECONDS)
+    place = server.server_path(model.folder)
+    return found_within(_LOG_SECONDS, lambda: read_abort_frames(server.log(start), place))
 
 
 # The releases have four forms: a library, a library or a model.py, a model.py, and the backend's name.

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath as PosixPath
+from typing import TypeVar
 
 from envpack.server.interface import Process, Server
 from envpack.server.log import StubReport, last_started_stub, restarts, stub_reports
@@ -26,6 +27,7 @@ _EXTENSION = re.compile(r"-packages/.*\.(?:cpython-3\d+[^/]*|abi3)\.so$")
 _REPORT_SECONDS = 3.0
 _POLL_SECONDS = 0.05
 _ABORT_SECONDS = 2.0
+_Found = TypeVar("_Found")
 _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
@@ -107,23 +109,17 @@ def identify(server: Server, instance: Instance) -> StubIdentity:
 
 def _report(server: Server, instance: str, seconds: float) -> StubReport:
     """The report that a stub writes at its start; it can reach the log some time after the model is ready."""
-    until = time.monotonic() + seconds
-    while True:
-        report = stub_reports(server.log()).get(instance)
-        if report is not None or time.monotonic() >= until:
-            return report or StubReport(instance)
-        time.sleep(_POLL_SECONDS)
+    return found_within(seconds, lambda: stub_reports(server.log()).get(instance)) or StubReport(instance)
 
 
 def why_ended(server: Server, model: str) -> str:
     """Why the process before one of an instance ended, as the new one reports; ``""`` if none does in three seconds."""
-    until = time.monotonic() + _REPORT_SECONDS
-    while True:
-        why = restarts(server.log())
-        found = next((why[instance.name] for instance in instances(server, model) if instance.name in why), "")
-        if found or time.monotonic() >= until:
-            return found
-        time.sleep(_POLL_SECONDS)
+
+    def why() -> str:
+        known = restarts(server.log())
+        return next((known[instance.name] for instance in instances(server, model) if instance.name in known), "")
+
+    return found_within(_REPORT_SECONDS, why)
 
 
 def _version_of_ours(executable: Path | None) -> str:
@@ -192,9 +188,15 @@ def _abort(server: Server, processes: tuple[Process, ...], find: Callable[[], It
     for process in processes:
         server.abort(process.pid)
     pids = {process.pid for process in processes}
-    until = time.monotonic() + _ABORT_SECONDS
-    while time.monotonic() < until and pids.intersection(process.pid for process in find()):
+    found_within(_ABORT_SECONDS, lambda: pids.isdisjoint(process.pid for process in find()))
+
+
+def found_within(seconds: float, find: Callable[[], _Found]) -> _Found:
+    """What a function finds, which is called again and again until that is true or time is up."""
+    until = time.monotonic() + seconds
+    while not (found := find()) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
+    return found
 
 
 def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:
