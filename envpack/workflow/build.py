@@ -185,7 +185,7 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
                 start=_start(placement),
                 changed=placed.changed,
                 forms=format_costs(read_metadata(placed.environment)),
-                warnings=(*placed.warnings, *_warnings(request, environment)),
+                warnings=(*placed.warnings, *_warnings(model, source, environment)),
             )
 
 
@@ -210,11 +210,10 @@ def made_ingredients(
         yield environment, binary
 
 
-def _warnings(request: Build, environment: Environment) -> tuple[str, ...]:
-    if isinstance(request.source, TakenOver):
-        return ()
-    names = {package.name for package in environment.packages}
-    return requirement_warnings(request.placement.model, request.source.requirements, environment.python, names)
+def _warnings(model: Model, source: Recipe | TakenOver, environment: Environment) -> Iterator[str]:
+    if isinstance(source, Recipe):
+        names = {package.name for package in environment.packages}
+        yield from requirement_warnings(model, source.requirements, environment.python, names)
 
 
 def _start(request: Placement) -> str:

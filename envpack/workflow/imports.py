@@ -43,29 +43,28 @@ def refuse_missing_requirements(model: Model, python: str) -> None:
 
 def requirement_warnings(
     model: Model, requirements: Requirements, python: str, packages: Collection[str] | None
-) -> tuple[str, ...]:
+) -> Iterator[str]:
     """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them.
 
     ``packages`` are the names of all packages of the environment, None while they are not known.
     """
-    known = NUMPY_ALONE.pip if packages is None and not requirements.source else packages
-    missing = {} if known is None else _missing(model, python, known)
-    return (
-        *requirements.warnings,
-        *_above(model, requirements),
-        *_own_modules(model, missing),
-        *_imports(requirements, _of_packages(model, missing)),
-    )
-
-
-def _above(model: Model, requirements: Requirements) -> Iterator[str]:
-    near = None if requirements.source else _unread(model)
-    if near:
+    yield from requirements.warnings
+    if not requirements.source and (near := _unread(model)):
         file, named = near
         yield (
             f"{model.folder.name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone:"
             f" for these packages, {naming(model.folder, named)}"
         )
+    known = NUMPY_ALONE.pip if packages is None and not requirements.source else packages
+    missing = {} if known is None else _missing(model, python, known)
+    for module, place in missing.items():
+        if own := _own_module(model, module):
+            beside = f"copy it beside the model's code, into {place.rpartition('/')[0]}"
+            yield f"{place}: it imports {module}, and servers do not look for it in {own.parent}: {beside}"
+    places, file_read = _of_packages(model, missing), requirements.source
+    if places and file_read:
+        what = f"it imports {enumerated([*places])}, which none of its packages provides"
+        yield f"{next(iter(places.values()))}: {what}: {addition_of(_packages(places), requirements, file_read)}"
 
 
 def _unread(model: Model, *, beside: bool = False) -> tuple[Path, str] | None:
@@ -78,20 +77,6 @@ def _unread(model: Model, *, beside: bool = False) -> tuple[Path, str] | None:
         if file := unread_in(folder):
             return file, f"{name}{file.relative_to(folder)}"
     return None
-
-
-def _own_modules(model: Model, missing: Mapping[str, str]) -> Iterator[str]:
-    for module, place in missing.items():
-        if own := _own_module(model, module):
-            beside = f"copy it beside the model's code, into {place.rpartition('/')[0]}"
-            yield f"{place}: it imports {module}, and servers do not look for it in {own.parent}: {beside}"
-
-
-def _imports(requirements: Requirements, places: Mapping[str, str]) -> Iterator[str]:
-    if not places or not requirements.source:
-        return
-    what = f"it imports {enumerated([*places])}, which none of its packages provides"
-    yield f"{next(iter(places.values()))}: {what}: {addition_of(_packages(places), requirements, requirements.source)}"
 
 
 def addition_of(packages: Sequence[str], requirements: Requirements, file: Path) -> str:

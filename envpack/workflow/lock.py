@@ -110,7 +110,7 @@ def lock_model(
         changed = write_lock(lock, file)
     packages = _packages(lock)
     local = tuple(f"{package.name} {package.version}" for package in packages if package.url.startswith("file:"))
-    warnings = requirement_warnings(model, recipe.requirements, lock.target.python, lock.names)
+    warnings = tuple(requirement_warnings(model, recipe.requirements, lock.target.python, lock.names))
     return LockedModel(model.name, file, len(packages), _changes(before, lock), changed, local=local, warnings=warnings)
 
 

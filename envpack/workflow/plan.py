@@ -105,15 +105,14 @@ def _plan(project: Project, request: Build) -> ModelPlan:
     said = project.of()
     check_compiling_first(placement, source, shared=said.store not in ("", NO_STORE) or bool(said.on))
     lock = source.locked or source.options().remembered(source.requirements, source.target)
+    packages = versions(lock) if lock else None
     return ModelPlan(
         name=name,
         python=source.target.python,
         python_source=request.python.source if request.python else "",
         release=release.name,
         changes=tuple(_changes(placement, source, lock, build_state(project, placement.model, release))),
-        warnings=requirement_warnings(
-            placement.model, source.requirements, source.target.python, versions(lock) if lock else None
-        ),
+        warnings=tuple(requirement_warnings(placement.model, source.requirements, source.target.python, packages)),
     )
 
 
