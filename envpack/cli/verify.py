@@ -120,7 +120,10 @@ def draw(verdict: Verdict) -> Iterator[RenderableType]:
     for model in verdict.models:
         yield from _failure(model)
     yield from _warnings(verdict)
-    yield from _server_checks(verdict)
+    for check in verdict.checks:
+        if not check.ok:
+            yield f"[red]{check.id}:[/red] {plain(check.evidence)}"
+            yield f"[bold]  fix:[/bold] {advice(check.fix)}"
     for leftover in verdict.leftovers:
         yield f"[red]left behind:[/red] {plain(leftover)}"
     if verdict.answer != "yes" and verdict.log:
@@ -193,13 +196,6 @@ def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
     for fix, lines in by_fix.items():
         yield from lines
         yield f"  [dim]{advice(fix)}[/dim]"
-
-
-def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:
-    for check in verdict.checks:
-        if not check.ok:
-            yield f"[red]{check.id}:[/red] {plain(check.evidence)}"
-            yield f"[bold]  fix:[/bold] {advice(check.fix)}"
 
 
 def _failure(model: ModelVerdict) -> Iterator[RenderableType]:

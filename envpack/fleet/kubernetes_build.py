@@ -21,7 +21,6 @@ _NAME = "envpack-build"
 _IMAGE = f"triton-envpack:{envpack.__version__}"
 CLIENT_SIDE_BYTES = 262_144  # kubectl apply puts a document into an annotation, whose limit this is
 _RETRIES = 2
-_CORES, _DISK = 4, 32 << 30  # of a container: a stub compiles, and an environment is unpacked several times
 _IMAGE_PYTHON = "3.12"  # the only interpreter of the default image
 _SENT, _FILE, _WORK = "/recipe", "recipe.json", "/scratch"  # in the Job's container
 _HERE = "build it on this machine with --store URL --set push=true"
@@ -115,7 +114,7 @@ def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, An
             {"name": "ENVPACK_CACHE_DIR", "value": f"{_WORK}/cache"},
         ],
         "envFrom": pods.from_secret(secret),
-        "resources": pods.resources(memory, cores=_CORES, disk=_DISK),
+        "resources": pods.resources(memory),
         "securityContext": pods.least_rights(),
         "volumeMounts": [
             {"name": "recipe", "mountPath": _SENT, "readOnly": True},

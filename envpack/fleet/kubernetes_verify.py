@@ -26,7 +26,6 @@ _INSTALL_WHEEL = f"python3 -m pip install --no-cache-dir --target {_TOOLS}/packa
 # The copied Python finds its library through its RUNPATH: LD_LIBRARY_PATH would affect the server too.
 _SET_RUNPATH = "{patchelf} --set-rpath '$ORIGIN/../lib' \"$(readlink -f " + _TOOLS + '/python/bin/python3)"'
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
-_CORES, _DISK = 4, 32 << 30  # of the container with the server, which unpacks environments
 _WHEEL_BYTES = 1 << 30  # memory and disk of the container that installs envpack
 
 
@@ -163,9 +162,7 @@ def _verify(
     return {
         "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack", *pods.as_words(words)],
         "env": [{"name": name, "value": value} for name, value in {**variables, "HOME": _TMP}.items()],
-        "resources": pods.resources(
-            said.memory or pods.MEMORY, cores=_CORES, disk=_DISK, more={"nvidia.com/gpu": 1} if said.gpu else {}
-        ),
+        "resources": pods.resources(said.memory or pods.MEMORY, more={"nvidia.com/gpu": 1} if said.gpu else {}),
         "securityContext": pods.least_rights(),
         "volumeMounts": [
             *models,

@@ -256,8 +256,10 @@ def check_names(**names: str) -> None:
             raise UsageError("usage", what, fix)
 
 
-def resources(memory: int, *, cores: int, disk: int, more: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a container asks for and may take: bytes of memory, cores, and bytes of its node's disk."""
+def resources(
+    memory: int, *, cores: int = 4, disk: int = 32 << 30, more: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a container may take, by default enough to compile stubs and unpack environments: memory, cores, disk."""
     most = {"memory": mebibytes(memory), "ephemeral-storage": mebibytes(disk)}
     return {
         "requests": {"cpu": "1", "memory": most["memory"], "ephemeral-storage": mebibytes(min(disk, 4 << 30))},
