@@ -60,6 +60,7 @@ class PublishedFile:
     file: Path | None = None  # None if the content is given
     content: bytes = b""
     sha256: str = ""  # "" if it is not known yet
+    size: int = 0  # known with the digest
 
     @property
     def is_visible(self) -> bool:
@@ -260,26 +261,10 @@ PIECE = 4 << 20  # bytes
 _SETTLED = 2 * 10**9  # nanoseconds after which another change of a file has other time stamps
 
 
-@dataclass(frozen=True)
-class Described:
-    """A file to publish with digest and size of its content."""
-
-    file: PublishedFile
-    sha256: str
-    size: int
-
-    @property
-    def path(self) -> str:
-        return self.file.path
-
-
 def pin(publication: Publication, address: str) -> Publication:
     """A publication whose files cannot change any more without an error, with its digest."""
-    described = describe_files(publication.files, address)
-    files = tuple(dataclasses.replace(one.file, sha256=one.sha256) for one in described)
-    return dataclasses.replace(
-        publication, files=files, digest=content_digest({one.path: one.sha256 for one in described})
-    )
+    files = tuple(describe_files(publication.files, address))
+    return dataclasses.replace(publication, files=files, digest=content_digest({one.path: one.sha256 for one in files}))
 
 
 def content_digest(digests: Mapping[str, str]) -> str:
@@ -288,8 +273,8 @@ def content_digest(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def describe_files(files: Sequence[PublishedFile], address: str) -> list[Described]:
-    """Files with their digests, which are remembered for an address. All can be read."""
+def describe_files(files: Sequence[PublishedFile], address: str) -> list[PublishedFile]:
+    """Files with their digests and sizes; digests are remembered for an address. All can be read."""
     place = hashlib.sha256(address.encode()).hexdigest()[:16]
     memory = cache_folder("publications") / f"{place}.json"
     known, found = _remembered(memory), {}
@@ -297,7 +282,8 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Describ
     for file in files:
         raise_if_stopped()
         if file.file is None:
-            described.append(Described(file, hashlib.sha256(file.content).hexdigest(), len(file.content)))
+            sha256 = hashlib.sha256(file.content).hexdigest()
+            described.append(dataclasses.replace(file, sha256=sha256, size=len(file.content)))
             continue
         with storage_errors(file.file), opened(file.file) as content:
             status = os.fstat(content.fileno())
@@ -307,7 +293,7 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Describ
             entry = known.get(name, [""])
             sha256 = str(entry[-1]) if entry[:-1] == stamp and entry[-1] else _sha256(file.file, stamp)
             found[name] = [*stamp, sha256 if has_settled(status, time.time_ns()) else ""]
-        described.append(Described(file, sha256, status.st_size))
+        described.append(dataclasses.replace(file, sha256=sha256, size=status.st_size))
     with storage_errors(memory):
         memory.parent.mkdir(parents=True, exist_ok=True)
         if found and found != known:

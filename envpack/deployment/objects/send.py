@@ -17,7 +17,6 @@ from functools import partial
 
 from envpack.deployment.objects.content import (
     PIECE,
-    Described,
     Publication,
     PublishedFile,
     changed,
@@ -107,7 +106,7 @@ class _Difference:
     """What a store has, compared with what it should have."""
 
     record: PublicationRecord  # of earlier publications
-    changed: Sequence[Described]  # what has to be sent
+    changed: Sequence[PublishedFile]  # what has to be sent
     gone: Sequence[str]  # what only earlier publications have
     removable: Sequence[str]  # what of that no other program has written since
     stale: Sequence[str]  # statements in that about models of which files changed
@@ -135,7 +134,7 @@ class _Publishing:
         self._files = describe_files(publication.files, str(objects.location))
         if keys:
             statements = describe_files(self._statements(publication, keys), "")
-            self._files = sorted([*self._files, *statements], key=lambda file: file.file.is_visible)
+            self._files = sorted([*self._files, *statements], key=lambda file: file.is_visible)
         self._lease: Claim | None = None
 
     def _statements(self, publication: Publication, keys: Sequence[SigningKey]) -> list[PublishedFile]:
@@ -210,7 +209,7 @@ class _Publishing:
         stale = [path for path in removable if path in statements]
         return _Difference(record, changed, gone, removable, stale, self._copies(changed, record, present))
 
-    def _copies(self, changed: Sequence[Described], record: PublicationRecord, present: Collection[str]) -> _Copies:
+    def _copies(self, changed: Sequence[PublishedFile], record: PublicationRecord, present: Collection[str]) -> _Copies:
         copies = _Copies(self._objects, present)
         copies.take_from(self._objects, record)
         with contextlib.suppress(StorageError):  # nothing depends on what is beside this publication
@@ -235,8 +234,8 @@ class _Publishing:
         found.record.announce({file.path: file.size for file in found.changed})
         if found.stale:
             self._remove(found.stale)
-        content = [[file] for file in found.changed if not file.file.is_visible]
-        visible = _by_model(file for file in found.changed if file.file.is_visible)
+        content = [[file] for file in found.changed if not file.is_visible]
+        visible = _by_model(file for file in found.changed if file.is_visible)
         early = [files for model, files in visible.items() if model not in self._late]
         late = [files for model, files in visible.items() if model in self._late]
         copies = {file.path for file in found.copies.split(found.changed)[1]}
@@ -246,7 +245,7 @@ class _Publishing:
                 groups = [group for group, waiting in zip(turn, waits, strict=True) if waiting is step]
                 self._send_side_by_side(groups, found)
 
-    def _send_side_by_side(self, groups: Sequence[Sequence[Described]], found: _Difference) -> None:
+    def _send_side_by_side(self, groups: Sequence[Sequence[PublishedFile]], found: _Difference) -> None:
         """Send groups of files at once, and the files of each group one after the other."""
 
         def done(number: int, tags: Sequence[str]) -> None:
@@ -261,10 +260,10 @@ class _Publishing:
             done=done,
         )
 
-    def _send_in_order(self, files: Sequence[Described], copies: _Copies, report: Report) -> list[str]:
+    def _send_in_order(self, files: Sequence[PublishedFile], copies: _Copies, report: Report) -> list[str]:
         return [self._copy_or_send(file, copies, report) for file in files]
 
-    def _copy_or_send(self, file: Described, copies: _Copies, report: Report) -> str:
+    def _copy_or_send(self, file: PublishedFile, copies: _Copies, report: Report) -> str:
         """Have the store copy a file, or send it; returns the store's tag."""
         self._require_lease()
         tag = copies.made(file)
@@ -275,17 +274,17 @@ class _Publishing:
         copies.take(self._objects, file, tag)
         return tag
 
-    def _send_one(self, file: Described, report: Report) -> str:
-        if file.file.file is None:
-            return self._objects.write(file.path, file.file.content)
+    def _send_one(self, file: PublishedFile, report: Report) -> str:
+        if file.file is None:
+            return self._objects.write(file.path, file.content)
         digest = hashlib.sha256()
-        content = pieces(file.file.file, digest, report)
+        content = pieces(file.file, digest, report)
         if file.size > PIECE:
             tag = self._objects.upload(file.path, content)
         else:
             tag = self._objects.write(file.path, b"".join(content))
         if digest.hexdigest() != file.sha256:
-            raise changed(file.file.file)
+            raise changed(file.file)
         return tag
 
     def _remove(self, paths: Sequence[str]) -> None:
@@ -307,7 +306,7 @@ class _Copies:
         self._present = present
         self._sources: dict[str, tuple[Objects, ObjectInfo]] = {}
         self._works = objects.location.folder is None
-        self._made: list[Described] = []
+        self._made: list[PublishedFile] = []
 
     @property
     def size(self) -> int:
@@ -317,29 +316,28 @@ class _Copies:
     def take_from(self, objects: Objects, record: PublicationRecord) -> None:
         """Use what a publication has sent to the same bucket."""
         for path, entry in record.entries.items():
-            if entry.size >= _LEAST:
-                self._sources[entry.sha256] = (objects, ObjectInfo(path, entry.size, 0.0, entry.tag))
+            self.take(objects, PublishedFile(path, sha256=entry.sha256, size=entry.size), entry.tag)
 
-    def take(self, objects: Objects, file: Described, tag: str) -> None:
+    def take(self, objects: Objects, file: PublishedFile, tag: str) -> None:
         """Use an object that was written just now."""
         if file.size >= _LEAST:
             self._sources[file.sha256] = (objects, ObjectInfo(file.path, file.size, 0.0, tag))
 
-    def may_help(self, files: Sequence[Described]) -> bool:
+    def may_help(self, files: Sequence[PublishedFile]) -> bool:
         """Whether an earlier publication can save something."""
         return any(self._can_be_copy(file) and file.sha256 not in self._sources for file in files)
 
-    def split(self, files: Sequence[Described]) -> tuple[list[Described], list[Described]]:
+    def split(self, files: Sequence[PublishedFile]) -> tuple[list[PublishedFile], list[PublishedFile]]:
         """The files that have to be sent, and those that the store can copy then."""
         known = set(self._sources)
-        sent: list[Described] = []
-        copied: list[Described] = []
+        sent: list[PublishedFile] = []
+        copied: list[PublishedFile] = []
         for file in files:
             (copied if self._can_be_copy(file) and file.sha256 in known else sent).append(file)
             known.add(file.sha256)
         return sent, copied
 
-    def made(self, file: Described) -> str | None:
+    def made(self, file: PublishedFile) -> str | None:
         """Let the store copy a file; returns the tag of the copy, ``None`` if the file has to be sent."""
         source = self._sources.get(file.sha256)
         if source is None or not self._can_be_copy(file):
@@ -351,7 +349,7 @@ class _Copies:
             self._made.append(file)
         return tag
 
-    def _can_be_copy(self, file: Described) -> bool:
+    def _can_be_copy(self, file: PublishedFile) -> bool:
         return self._works and file.size >= _LEAST and file.path not in self._present
 
 
@@ -361,22 +359,22 @@ def remove(objects: Objects, paths: Sequence[str]) -> None:
         objects.delete([path for path in paths if PublishedFile(path).is_visible is visible])
 
 
-def _amount(files: Sequence[Described]) -> str:
+def _amount(files: Sequence[PublishedFile]) -> str:
     return f"{counted(len(files), 'file')}, {_size(files) / 1e6:.1f} MB"
 
 
-def _size(files: Iterable[Described]) -> int:
+def _size(files: Iterable[PublishedFile]) -> int:
     return sum(file.size for file in files)
 
 
-def _by_model(files: Iterable[Described]) -> dict[str, list[Described]]:
-    found: dict[str, list[Described]] = {}
+def _by_model(files: Iterable[PublishedFile]) -> dict[str, list[PublishedFile]]:
+    found: dict[str, list[PublishedFile]] = {}
     for file in files:
         found.setdefault(file.path.split("/")[0], []).append(file)
     return found
 
 
-def _is_there(file: Described, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
+def _is_there(file: PublishedFile, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
     """Whether an object is still the one that a publication sent for this file."""
     entry, info = record.entries.get(file.path), present.get(file.path)
     if entry is None or info is None or entry.sha256 != file.sha256:
