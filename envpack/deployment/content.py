@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -217,10 +218,7 @@ def _addresses(text: str) -> Iterator[tuple[int, str]]:
     """The place of each ``://`` and the address around it, up to a blank, a quote, a comma or another address; both are
     cut, so that the time for a text is bounded by its size.
     """
-    at = text.find("://")
-    while at >= 0:
-        following = text.find("://", at + 3)
-        end = at + _LONGEST if following < 0 else min(at + _LONGEST, following)
+    marks = (found.start() for found in re.finditer("://", text))
+    for at, following in itertools.pairwise(itertools.chain(marks, (len(text),))):
         scheme = _BETWEEN.split(text[max(at - _LONGEST_SCHEME, 0) : at])[-1]
-        yield at, scheme + _BETWEEN.split(text[at:end], maxsplit=1)[0]
-        at = following
+        yield at, scheme + _BETWEEN.split(text[at : min(at + _LONGEST, following)], maxsplit=1)[0]

@@ -134,7 +134,7 @@ def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
 def refuse(findings: Iterable[Finding]) -> None:
     """Raise the first of findings as an error, if there is one."""
     for one in findings:
-        raise InputError(one.kind, one.what, one.fix, str(one.where))
+        raise InputError(one.kind, one.what, one.fix, "" if one.where == Path() else str(one.where))
 
 
 def finding_of_error(error: EnvpackError, where: Path) -> Finding:

@@ -36,7 +36,7 @@ from envpack.settings.project import Project
 from envpack.settings.pythons import check_minor
 from envpack.settings.releases import Release
 from envpack.settings.table import ArchiveFormat, PackerName, Settings, Start, StubPolicy
-from envpack.support.errors import InputError, UsageError
+from envpack.support.errors import UsageError, refuse
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import LinkMode
 from envpack.support.placed_files import LOCK_NAME, STUB_NAME
@@ -151,10 +151,7 @@ def refuse_unusable(project: Project, model: Model) -> None:
     else:
         unsafe = find_unsafe_archive(model, project.release)
         found = [*environment_path_findings(model), *([unsafe] if unsafe else [])]
-    for finding in found:
-        if finding.severity == "error":
-            where = "" if finding.where == Path() else str(finding.where)
-            raise InputError(finding.kind, finding.what, finding.fix, where)
+    refuse(finding for finding in found if finding.severity == "error")
 
 
 def needs_stub(project: Project, model: Model) -> bool:
