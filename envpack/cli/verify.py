@@ -51,7 +51,7 @@ def verify(
     from envpack.settings.project import open_project
     from envpack.support.replacement import check_output
     from envpack.workflow.project import model_names
-    from envpack.workflow.verify import verify_address, verify_repository
+    from envpack.workflow.verify import verify_models
 
     address = models[0] if models and "://" in models[0] else ""
     project = open_project(repository, said)
@@ -69,11 +69,7 @@ def verify(
         check_output(report)
     if on:
         return _show(*verdict_of_cluster(on, project, address, models, console, trust), report, console)
-    if address:
-        verdict = verify_address(project, address, models, console, trust=trust)
-    else:
-        verdict = verify_repository(project, models, console)
-    return _show(verdict, {}, report, console)
+    return _show(verify_models(project, address, models, console, trust=trust), {}, report, console)
 
 
 def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, console: Console) -> int:

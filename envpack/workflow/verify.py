@@ -53,14 +53,13 @@ def _usage(message: str) -> UsageError:
     return UsageError("usage", message, "envpack verify --help says what it takes")
 
 
-def verify_repository(project: Project, names: Sequence[str], progress: Progress) -> Verdict:
-    return verify(project.repository, names, spec=server_spec(project), progress=progress, project=project)
-
-
-def verify_address(
+def verify_models(
     project: Project, address: str, names: Sequence[str], progress: Progress, *, trust: Trust | None = None
 ) -> Verdict:
+    """Verify models of a repository, or of what is published at an address, as the settings say."""
     spec = server_spec(project)
+    if not address:
+        return verify(project.repository, names, spec=spec, progress=progress, project=project)
     if spec.settings.runtime == "docker" or spec.settings.image:
         raise _usage("a server loads published models as a process of this machine, not in a container")
     return _verify_published(address, names, spec, progress, trust)

@@ -16,8 +16,7 @@ from envpack.workflow.verify import (
     check_published,
     models_to_verify,
     server_spec,
-    verify_address,
-    verify_repository,
+    verify_models,
     verify_there,
 )
 
@@ -177,7 +176,7 @@ def verified(monkeypatch):
 
 def test_a_repository_is_verified_as_its_settings_say(repository, verified):
     project, progress = open_project(repository, Settings(timeout=7)), NoProgress()
-    assert verify_repository(project, ["plain"], progress) == "verdict"
+    assert verify_models(project, "", ["plain"], progress) == "verdict"
     ((name, what, how),) = verified
     assert (name, what) == ("verify", (repository, ["plain"]))
     assert (how.pop("spec").settings.timeout, how) == (7, {"progress": progress, "project": project})
@@ -186,7 +185,7 @@ def test_a_repository_is_verified_as_its_settings_say(repository, verified):
 def test_published_models_are_verified_at_their_address(repository, verified):
     project, progress = open_project(repository), NoProgress()
     for url, expected in (("s3://bucket/models", "verify_published"), (IMAGE, "verify_image")):
-        assert verify_address(project, url, ["m"], progress, trust="trust") == "verdict"
+        assert verify_models(project, url, ["m"], progress, trust="trust") == "verdict"
         name, (where, names), how = verified.pop()
         assert (name, str(where), names) == (expected, url.removeprefix("oci://"), ["m"])
         assert (how["trust"], how["progress"], how["spec"].samples) == ("trust", progress, repository)
@@ -195,7 +194,7 @@ def test_published_models_are_verified_at_their_address(repository, verified):
 @pytest.mark.parametrize("said", [{"runtime": "docker"}, {"image": "x"}])
 def test_a_container_cannot_load_published_models(repository, verified, said):
     with pytest.raises(UsageError) as raised:
-        verify_address(open_project(repository, Settings(**said)), IMAGE, (), NoProgress())
+        verify_models(open_project(repository, Settings(**said)), IMAGE, (), NoProgress())
     what = "a server loads published models as a process of this machine, not in a container"
     assert (raised.value.message, verified) == (what, [])
 
