@@ -92,14 +92,15 @@ def publish_image(
         if base is not None and found is not None:
             for layer in found.layers:
                 sending.base_layer(layer, source)
-        digest = sending.image(_config(deployment, layers, packed, found), _manifest_parts(packed, layers, found))
+        own = [
+            Descriptor(LAYER, f"sha256:{one.sha256}", one.size, annotations={CONTENT: layer.title})
+            for one, layer in zip(packed, layers, strict=True)
+        ]
+        digest = sending.image(_config(deployment, layers, packed, found), _manifest_parts(own, found))
         if keys:
             sending.signature(digest, deployment, keys)
     left_out = texts_with_credentials(deployment)
-    titles = [
-        {"title": layer.title, "digest": f"sha256:{one.sha256}", "size": one.size}
-        for layer, one in zip(layers, packed, strict=True)
-    ]
+    titles = [{"title": one.annotations[CONTENT], "digest": one.digest, "size": one.size} for one in own]
     return PublishedImage(
         f"{address.name}@{digest}",
         tuple(sending.sent),
@@ -111,8 +112,6 @@ def publish_image(
 
 
 class _Sending:
-    """Sends what a registry lacks."""
-
     def __init__(
         self, registry: Registry, folder: Path, memory: LayerMemory, *, dry_run: bool, progress: Progress
     ) -> None:
@@ -136,9 +135,8 @@ class _Sending:
         else:
             if not self._dry_run:
                 if file is None:
-                    again, file = self._packed(layer)
-                    descriptor = Descriptor(LAYER, f"sha256:{again.sha256}", again.size)
-                    packed = again
+                    packed, file = self._packed(layer)
+                    descriptor = Descriptor(LAYER, f"sha256:{packed.sha256}", packed.size)
                 self._send(descriptor, file, layer.title)
             self._note(layer.title, packed.size)
         if file is not None:
@@ -243,14 +241,8 @@ def _config(
     return encoded(document)
 
 
-def _manifest_parts(
-    packed: Sequence[PackedLayer], layers: Sequence[ImageLayer], base: BaseImage | None
-) -> Mapping[str, Any]:
+def _manifest_parts(own: Sequence[Descriptor], base: BaseImage | None) -> Mapping[str, Any]:
     """The manifest of the image without its configuration."""
-    own = [
-        Descriptor(LAYER, f"sha256:{one.sha256}", one.size, annotations={CONTENT: layer.title})
-        for one, layer in zip(packed, layers, strict=True)
-    ]
     parts: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
