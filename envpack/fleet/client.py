@@ -39,8 +39,6 @@ def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -
 
 
 class _Run:
-    """Tasks that a cluster carries out."""
-
     def __init__(self, client: Any, address: Address, tasks: Sequence[Task], progress: Progress) -> None:
         self._client, self._address, self._progress = client, address, progress
         self._tasks = {task.key: task for task in tasks}

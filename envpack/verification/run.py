@@ -94,8 +94,6 @@ def verify(
 
 @dataclasses.dataclass(frozen=True)
 class _Verification:
-    """One verification, from the start of the server to its end."""
-
     project: Project
     models: tuple[Model, ...]
     errors: Mapping[str, EnvpackError]  # of models that cannot be read

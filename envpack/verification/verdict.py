@@ -145,7 +145,6 @@ class ModelVerdict:
     ok: bool  # whether the model is fit to serve, as far as it was checked; true if and only if failure is None
     load_seconds: float  # from the load request to READY, or until the load was abandoned
     stub: StubIdentity | None = None  # of the first instance; None for an ensemble and without a process
-    _: KW_ONLY
     failure: Failure | None = None
     samples: SampleCount | None = None  # result of the user's samples; None without samples that have expected outputs
     checks: tuple[Check, ...] = ()  # all checks, in order

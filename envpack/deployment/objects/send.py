@@ -114,8 +114,6 @@ class _Difference:
 
 
 class _Publishing:
-    """One publication."""
-
     def __init__(
         self,
         publication: Publication,
