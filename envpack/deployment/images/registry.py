@@ -65,8 +65,7 @@ class Registry:
         self._client = client
 
     def manifest(self, reference: str) -> bytes | None:
-        with faults_of(self.address):
-            answer = self._get(f"manifests/{reference}", {"Accept": ", ".join(MANIFESTS)})
+        answer = self._get(f"manifests/{reference}", {"Accept": ", ".join(MANIFESTS)})
         if answer is None:
             return None
         content: bytes = answer.content
@@ -76,23 +75,15 @@ class Registry:
 
     def put_manifest(self, content: bytes, media_type: str, reference: str) -> None:
         """Write a manifest under a tag or its digest, and check that the registry has it."""
-        with faults_of(self.address):
-            self._repeated(
-                lambda: self._client.request(
-                    "put", f"manifests/{reference}", data=content, headers={"Content-Type": media_type}
-                )
-            )
+        headers = {"Content-Type": media_type}
+        self._repeated(lambda: self._client.request("put", f"manifests/{reference}", data=content, headers=headers))
         if self.manifest(reference) != content:
             raise registry_corrupt(self.address, f"{reference} is not the manifest that was just written")
 
     def has_blob(self, blob: Descriptor) -> bool:
-        with faults_of(self.address):
-            try:
-                size = self._repeated(lambda: self._client.blob_size(blob.digest))
-            except Exception as error:
-                if _status_of(error) == http.HTTPStatus.NOT_FOUND:
-                    return False
-                raise
+        size = self._repeated(lambda: self._client.blob_size(blob.digest), or_absent=True)
+        if size is None:
+            return False
         if size != blob.size:
             raise registry_corrupt(self.address, f"the blob {blob.digest} has {size} bytes instead of {blob.size}")
         return True
@@ -102,8 +93,7 @@ class Registry:
             raise_if_stopped()
             report(len(piece))
 
-        with faults_of(self.address):
-            digest = self._repeated(lambda: self._client.push_blob(str(file), reported, check_exists=False))
+        digest = self._repeated(lambda: self._client.push_blob(str(file), reported, check_exists=False))
         if digest != blob.digest or not self.has_blob(blob):
             raise registry_corrupt(self.address, f"the blob {blob.digest} is not there after it was sent")
 
@@ -139,14 +129,12 @@ class Registry:
                 report(-done)
                 raise
 
-        with faults_of(self.address):
-            self._repeated(save)
+        self._repeated(save)
 
     def read_blob(self, blob: Descriptor, most: int) -> bytes:
         if blob.size > most:
             raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {most} bytes")
-        with faults_of(self.address):
-            content: bytes = self._repeated(lambda: b"".join(self._pieces(blob)))
+        content: bytes = self._repeated(lambda: b"".join(self._pieces(blob)))
         return content
 
     def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
@@ -163,8 +151,7 @@ class Registry:
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...]:
         """The artifacts about an image: from the referrers API, or the tag that replaces it where there is none."""
-        with faults_of(self.address):
-            answer = self._get(f"referrers/{digest}", {"Accept": INDEX})
+        answer = self._get(f"referrers/{digest}", {"Accept": INDEX})
         content = answer.content if answer is not None else self.manifest(_referrers_tag(digest))
         try:
             return tuple(found for found, _ in parse_index(content)) if content else ()
@@ -173,9 +160,8 @@ class Registry:
 
     def add_referrer(self, digest: str, artifact: Descriptor) -> None:
         """List an artifact about an image, unless the registry does so itself."""
-        with faults_of(self.address):
-            if self._get(f"referrers/{digest}", {"Accept": INDEX}) is not None:
-                return
+        if self._get(f"referrers/{digest}", {"Accept": INDEX}) is not None:
+            return
         listed = self.referrers(digest)
         if artifact.digest in {found.digest for found in listed}:
             return
@@ -185,24 +171,23 @@ class Registry:
 
     def _get(self, path: str, headers: dict[str, str]) -> Any:
         """The answer to a request; None if there is no such thing."""
-        try:
-            return self._repeated(lambda: self._client.request("get", path, headers=headers))
-        except Exception as error:
-            if _status_of(error) == http.HTTPStatus.NOT_FOUND:
-                return None
-            raise
+        return self._repeated(lambda: self._client.request("get", path, headers=headers), or_absent=True)
 
-    def _repeated(self, request: Callable[[], Any]) -> Any:
-        """The result of a request, which is repeated if it fails for a reason that may pass."""
-        for attempt in range(1, _ATTEMPTS):
-            raise_if_stopped()
-            try:
-                return request()
-            except Exception as error:
-                if not is_temporary(error):
-                    raise
-                time.sleep(_PAUSE * attempt)
-        return request()
+    def _repeated(self, request: Callable[[], Any], *, or_absent: bool = False) -> Any:
+        """The result of a request, which is repeated if it fails for a reason that may pass; None if that is absent."""
+        attempt = 0
+        with faults_of(self.address):
+            while True:
+                attempt += 1
+                raise_if_stopped()
+                try:
+                    return request()
+                except Exception as error:
+                    if or_absent and _status_of(error) == http.HTTPStatus.NOT_FOUND:
+                        return None
+                    if attempt == _ATTEMPTS or not is_temporary(error):
+                        raise
+                    time.sleep(_PAUSE * attempt)
 
 
 def _referrers_tag(digest: str) -> str:
