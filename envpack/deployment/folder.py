@@ -62,7 +62,9 @@ def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "aut
     _check_output(output, deployment)
     with locked_destination(output), replaced_folder(output) as partial:
         _fill(deployment, partial, Transfer(link_mode, output))
-        manifest = _manifest(deployment, partial)
+        # Thousands for each execution environment: a Path for each of them would take as long as the links to them.
+        sizes = [os.lstat(f"{folder}/{name}").st_size for folder, _, names in os.walk(partial) for name in names]
+        manifest = describe(deployment, len(sizes), sum(sizes))
         text = json.dumps(manifest, indent=1, sort_keys=True)
         write_text(partial / MANIFEST_NAME, f"{text}\n")
         write_text(partial / "Dockerfile", _dockerfile(deployment))
@@ -126,12 +128,6 @@ def _copy(path: Path, target: Path) -> None:
     if size > shutil.disk_usage(target.parent).free:
         raise disk_full(target)
     shutil.copy2(path, target)
-
-
-def _manifest(deployment: Deployment, tree: Path) -> DeploymentManifest:
-    # Thousands for each execution environment: a Path for each of them would take as long as the links to them.
-    sizes = [os.lstat(f"{folder}/{name}").st_size for folder, _, names in os.walk(tree) for name in names]
-    return describe(deployment, len(sizes), sum(sizes))
 
 
 def _dockerfile(deployment: Deployment) -> str:

@@ -97,7 +97,7 @@ def _written(found: Artifact, project: Project, folder: Path, progress: Progress
         write_artifact(found, partial)
         try:
             refuse(pointer_findings(partial, None))
-            answers = _answers(found, _project_of(partial, project, folder.name), partial, progress)
+            answers = _answers(found, project, partial, folder.name, progress)
         except EnvpackError as error:
             error.where = _place(error.where, partial, found)
             raise
@@ -136,13 +136,10 @@ def _check_folder(folder: Path, *, native: bool) -> None:
     check_fillable(folder)
 
 
-def _project_of(partial: Path, project: Project, name: str) -> Project:
-    models = {partial.name: project.models.get(name, Settings())}
-    return dataclasses.replace(project, models={**project.models, **models})
-
-
-def _answers(artifact: Artifact, project: Project, partial: Path, progress: Progress) -> Answers:
-    model = open_model(partial)
+def _answers(artifact: Artifact, project: Project, partial: Path, name: str, progress: Progress) -> Answers:
+    """The answers of the model in an unfinished folder, with the settings that its name has."""
+    model, settings = open_model(partial), project.models.get(name, Settings())
+    project = dataclasses.replace(project, models={**project.models, partial.name: settings})
     with kept(lambda: environment_in_cache(project, model, progress), lambda found: found.prefix) as environment:
         progress.begin("call the model in its own environment")
         answers = ask(artifact, partial / "1", environment.prefix / "bin/python", project.of().timeout)
