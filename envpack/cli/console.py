@@ -303,8 +303,8 @@ def _content(value: Any, name: str = "") -> Any:
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case str() if name in _FIXES:
             return _with_repository(value)
-        case Path():
-            return str(value)
+        case bytes() | Path():
+            return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     return value
 
 

@@ -235,7 +235,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return {
         "responses": [
             {
-                "outputs": [_tensor(tensor) for tensor in tensors],
+                "outputs": tensors,
                 "error": response.error,
                 "parameters": json.loads(response.parameters or "{}"),
             }
@@ -247,11 +247,6 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "made_up": answer.made_up,
         "refused": answer.refused,
     }
-
-
-def _tensor(tensor: Tensor) -> dict[str, Any]:
-    data = [item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else item for item in tensor.data]
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "data": data}
 
 
 class _WithRest(click.Command):
