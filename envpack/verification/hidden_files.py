@@ -44,8 +44,8 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     places = {place: path for path, place in _places(server, model, "\n".join(details))}
     place = PurePosixPath(server.unreadable(tuple(places)))
     hidden = places.get(str(place))
-    if hidden is None or not _is_there(server, place):  # what is not there is no matter of links and modes
-        return failure
+    if hidden is None or place.name not in server.list_folder(str(place.parent)):
+        return failure  # what is not there is no matter of links and modes
     if hidden.is_symlink():
         reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"
         fix = "replace the link by what it leads to, as `envpack layout` does, or add --runtime process"
@@ -91,10 +91,6 @@ def fix_of_written_path(said: str, repository: Path, there: str, unreadable: Cal
                 other = f"serve the repository at {prefix}: envpack verify --runtime docker{served_from}"
                 return f"the file is at {there}/{below}: begin its path with Path(__file__).parent; or {other}"
     return ""
-
-
-def _is_there(server: Server, place: PurePosixPath) -> bool:
-    return place.name in server.list_folder(str(place.parent))
 
 
 def _places(server: Server, model: Model, said: str) -> Iterator[tuple[Path, str]]:

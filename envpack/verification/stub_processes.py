@@ -138,13 +138,11 @@ def describe_exit(server: Server, ignore: frozenset[int]) -> str:
     """How the most recently dead stub ended, in words; ``""`` if unknown or if its exit status was 0."""
     children = server.children()
     ended = [c.status for c in children if c.dead and c.status and c.name in _DYING_NAMES and c.pid not in ignore]
-    return _in_words(ended[-1]) if ended else ""
-
-
-def _in_words(status: int) -> str:
-    if not os.WIFSIGNALED(status):
-        return f"it ended with exit status {os.WEXITSTATUS(status)}"
-    return f"it was ended by {signal_name(os.WTERMSIG(status))}"
+    if not ended:
+        return ""
+    if os.WIFSIGNALED(ended[-1]):
+        return f"it was ended by {signal_name(os.WTERMSIG(ended[-1]))}"
+    return f"it ended with exit status {os.WEXITSTATUS(ended[-1])}"
 
 
 def abort_workers(server: Server, model: str, spared: Collection[int] = ()) -> None:

@@ -64,7 +64,12 @@ class LayerMemory:
         key = _fingerprint("content", members)
         found = self._known.get(key)
         if not isinstance(found, str):
-            found = _content_digest(members)
+            digest = hashlib.sha256()
+            for member in members:
+                raise_if_stopped()
+                content = sha256_of(member.source) if member.source is not None else ""
+                digest.update(json.dumps([member.path, member.kind, member.target, content]).encode())
+            found = digest.hexdigest()
         self._note("content", members, found)
         return found
 
@@ -211,13 +216,4 @@ def _fingerprint(purpose: str, members: Sequence[LayerMember]) -> str:
         if member.source is not None:
             stamp = list(stamp_of(member.source.stat()))
         digest.update(json.dumps([member.path, member.kind, member.size, member.target, *stamp]).encode())
-    return digest.hexdigest()
-
-
-def _content_digest(members: Sequence[LayerMember]) -> str:
-    digest = hashlib.sha256()
-    for member in members:
-        raise_if_stopped()
-        content = sha256_of(member.source) if member.source is not None else ""
-        digest.update(json.dumps([member.path, member.kind, member.target, content]).encode())
     return digest.hexdigest()
