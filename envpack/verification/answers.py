@@ -41,6 +41,11 @@ def unsendable(config: ServedConfig, inputs: Sequence[Tensor] = ()) -> str:
     return ""
 
 
+def in_sequence(number: int, step: int, length: int) -> dict[str, object]:
+    """Parameters that place a request in a sequence; none if its number is 0."""
+    return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1} if number else {}
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model that a server has loaded."""

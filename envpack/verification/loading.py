@@ -100,9 +100,8 @@ def load_model(
             next_poll = now + server.poll_seconds
         if not_run := _NOT_RUN.search(fresh):
             # It starts every stub with bash, and waits forever for one that it could not start.
-            reason = (
-                f"the server cannot run bash, with which it starts every stub: {os.strerror(int(not_run['number']))}"
-            )
+            why = os.strerror(int(not_run["number"]))
+            reason = f"the server cannot run bash, with which it starts every stub: {why}"
             fix = "use an image, or a PATH of the server, that has bash"
             return LoadResult(seconds, Failure("stub-died", reason, plain_lines(fresh), fix), stuck=True)
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
+from envpack.verification.answers import in_sequence
 from envpack.verification.contents import CONTENTS, Content, content
 
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request, or bytes of its strings
@@ -104,11 +105,6 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
     if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
         two = _inputs(config, filling, filling.number, batch=2)
         yield SmokeRequest(f"with two {_TOGETHER}", two, parameters)
-
-
-def in_sequence(number: int, step: int, length: int) -> dict[str, object]:
-    """Parameters that place a request in a sequence; none if its number is 0."""
-    return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1} if number else {}
 
 
 def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> Iterator[SmokeRequest]:

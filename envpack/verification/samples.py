@@ -20,9 +20,8 @@ from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.replacement import replaced_file
 from envpack.support.tables import Location
-from envpack.verification.answers import Responses, responses_difference
+from envpack.verification.answers import Responses, in_sequence, responses_difference
 from envpack.verification.explanations import reported_error
-from envpack.verification.requests import in_sequence
 from envpack.verification.verdict import SampleCount
 
 SAMPLES_FILE = Path("envpack/smoke.json")

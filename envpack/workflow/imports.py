@@ -61,10 +61,11 @@ def requirement_warnings(
         if own := _own_module(model, module):
             beside = f"copy it beside the model's code, into {place.rpartition('/')[0]}"
             yield f"{place}: it imports {module}, and servers do not look for it in {own.parent}: {beside}"
-    places, file_read = _of_packages(model, missing), requirements.source
-    if places and file_read:
+    places = _of_packages(model, missing)
+    if places and requirements.source:
         what = f"it imports {enumerated([*places])}, which none of its packages provides"
-        yield f"{next(iter(places.values()))}: {what}: {addition_of(_packages(places), requirements, file_read)}"
+        fix = addition_of(_packages(places), requirements, requirements.source)
+        yield f"{next(iter(places.values()))}: {what}: {fix}"
 
 
 def _unread(model: Model, *, beside: bool = False) -> tuple[Path, str] | None:

@@ -16,17 +16,9 @@ from dataclasses import dataclass, replace
 from envpack.server.kserve import InferMessage, RequestError
 from envpack.server.log import read_model_error
 from envpack.server.tensors import ServedConfig, Tensor, Value
-from envpack.verification.answers import LoadedModel, Responses, responses_difference
+from envpack.verification.answers import LoadedModel, Responses, in_sequence, responses_difference
 from envpack.verification.explanations import may_be_refusal
-from envpack.verification.requests import (
-    PLAIN,
-    Filling,
-    SmokeRequest,
-    generate_variants,
-    in_sequence,
-    items_of,
-    with_items,
-)
+from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants, items_of, with_items
 from envpack.verification.samples import SAMPLES_FILE, Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped, unchecked, warning
 
