@@ -10,6 +10,7 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import SAID_REPOSITORY, Console, advice, plain, table
+from envpack.support.folders import whole_path
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def inspect(
     match found:
         case InspectedModels():
             here = not path or "://" not in path
-            if path and here:  # commands in fixes work on the repository of the model that was named
+            is_model = whole_path(repository).parent == found.found.repository
+            if here and (path or is_model):  # commands in fixes work on the model's repository
                 SAID_REPOSITORY.set(found.found.repository)
             return _show_models(found, console, here=here)
         case InspectedEnvironment():

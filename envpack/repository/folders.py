@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -279,6 +280,10 @@ def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
         return InputError("other-repository", what, f"add --repository {path_in_shell(folder)} instead")
     if real_path(folder.parent) == real_path(repository):
         return None
+    if owner := next((above for above in folder.parents if _is_model(above)), None):
+        its_place = "" if real_path(owner.parent) == real_path(repository) else path_in_shell(owner.parent)
+        fix = f"name the model: {shlex.quote(owner.name)}{its_place and f' --repository {its_place}'}"
+        return InputError("other-repository", f"{text!r} is in the folder of the model {owner.name}, and no model", fix)
     what = f"{text!r} is not in the model repository {repository}"
     fix = f"name a model of this repository, or add --repository {path_in_shell(folder.parent)}"
     return InputError("other-repository", what, fix)

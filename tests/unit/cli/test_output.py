@@ -192,6 +192,9 @@ def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, reposit
     monkeypatch.chdir(repository)
     assert run(["inspect"]) == 1
     assert "run `envpack build m`\n" in capsys.readouterr().out
+    monkeypatch.chdir(repository / "m")
+    assert run(["inspect"]) == 1
+    assert f"run `envpack build --repository {repository} m`\n" in capsys.readouterr().out
 
 
 def test_a_bug_says_that_it_is_one_and_how_to_report_it(tmp_path, capsys, monkeypatch):

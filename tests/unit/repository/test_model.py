@@ -341,11 +341,10 @@ def test_models_are_named_by_folder_or_path(tmp_path, monkeypatch):
         assert model_name(repository, text) == "core"
     (tmp_path / "link").symlink_to(repository)
     assert model_name(tmp_path / "link", str(repository / "core")) == "core"
-    for text in (str(tmp_path / "other/core"), "1/x"):
-        with pytest.raises(InputError) as caught:
-            model_name(repository, text)
-        assert caught.value.kind == "other-repository"
-        assert caught.value.hint.startswith("name a model of this repository")
+    with pytest.raises(InputError) as caught:
+        model_name(repository, str(tmp_path / "other/core"))
+    assert caught.value.kind == "other-repository"
+    assert caught.value.hint.startswith("name a model of this repository")
 
 
 def test_named_models_are_read_once_and_all_of_them_without_names(tmp_path):

@@ -20,13 +20,22 @@ def test_names_and_paths_into_the_repository(repository, monkeypatch, text):
     assert model_name(repository, text) == "m1"
 
 
-@pytest.mark.parametrize("text", ["../r5/m1", "..", "m1/1", "/", "../r5/"])
+@pytest.mark.parametrize("text", ["../r5/m1", "..", "/", "../r5/"])
 def test_a_path_to_another_folder_is_refused_with_its_repository(repository, monkeypatch, text):
     monkeypatch.chdir(repository)
     with pytest.raises(InputError) as caught:
         model_name(repository, text)
     assert caught.value.kind == "other-repository"
     assert "--repository" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["m1/1", "m1/1/", "m1/1/model.py", "../r4/m1/config.pbtxt", "../r5/m1/1"])
+def test_a_path_in_a_model_is_refused_with_the_name_of_the_model(repository, monkeypatch, text):
+    monkeypatch.chdir(repository)
+    with pytest.raises(InputError, match="is in the folder of the model m1, and no model") as caught:
+        model_name(repository, text)
+    elsewhere = f" --repository {repository.parent}/r5" if "r5" in text else ""
+    assert caught.value.hint == f"name the model: m1{elsewhere}"
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/models", "file:///srv/models", "https://example.com/models/m1"])
