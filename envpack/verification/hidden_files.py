@@ -89,7 +89,7 @@ def fix_of_written_path(said: str, repository: Path, there: str, unreadable: Cal
             if is_file and unreadable((path,)):
                 served_from = "" if prefix == "/models" else f" --set served_from={prefix}"
                 other = f"serve the repository at {prefix}: envpack verify --runtime docker{served_from}"
-                return f"the file is at {there}/{below}: begin its path with Path(__file__).parent; or {other}"
+                return f"the file is at {there}/{below}: begin its path with one of Path(__file__).parents; or {other}"
     return ""
 
 

@@ -164,7 +164,7 @@ ENTRIES = (
         _weights_in_a_container,
         "load-failed",
         "No such file or directory: '/srv/models/ … /1/weights.bin' … /1/model.py:8 in initialize",
-        "/1/weights.bin: begin its path with Path(__file__).parent; or serve the repository at /srv/models",
+        "/1/weights.bin: begin its path with one of Path(__file__).parents; or serve the repository at /srv/models",
     ),
     by_verify(
         "weights-relative",

@@ -259,7 +259,7 @@ def test_a_wrong_answer_becomes_no_sample(repository, array):
         (
             "raise FileNotFoundError(\"No such file or directory: '/models/m/1/model.py'\")",
             "No such file or directory: '/models/m/1/model.py'",
-            "/m/1/model.py: begin its path with Path(__file__).parent; or serve the repository at /models: ",
+            "/m/1/model.py: begin its path with one of Path(__file__).parents; or serve the repository at /models: ",
         ),
     ],
 )

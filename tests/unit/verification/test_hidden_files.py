@@ -179,7 +179,9 @@ def test_a_path_that_a_file_of_the_repository_has_in_a_container_is_told(model, 
         return next((path for path in paths if not os.path.exists(path)), "")
 
     found = fix_of_written_path(f"{NO_FILE}'{written}'", repository, "/there", unreadable)
-    assert found == (f"the file is at /there/m/1/a.bin: begin its path with Path(__file__).parent{fix}" if fix else "")
+    assert found == (
+        f"the file is at /there/m/1/a.bin: begin its path with one of Path(__file__).parents{fix}" if fix else ""
+    )
     readable = model / "1/a.bin"
     assert fix_of_written_path(f"{NO_FILE}'{readable}'", repository, str(repository), unreadable) == ""
 
