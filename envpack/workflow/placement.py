@@ -72,8 +72,9 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     backend = request.backend(environment.minor)
     unfit = unfit_stub(request, environment.minor) if binary is None else ""
     changed |= remove_stub(model.folder) if unfit else _place_stub(request, binary, backend)
-    models = [model, *(config.model for config in python_configs(model.folder).values() if config.model)]
-    previous = {one.written_environment for one in models}
+    # As they are now: another build may have finished since this one read the model.
+    models = [examine_model(model.folder)[0], *(config.model for config in python_configs(model.folder).values())]
+    previous = {one.written_environment for one in models if one}
     changed |= point_to_environment(*_pointing(request, environment.minor))
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's

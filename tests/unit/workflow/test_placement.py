@@ -217,6 +217,13 @@ def test_the_previous_environment_in_the_models_folder_is_removed(folder, tmp_pa
     assert (previous.exists(), other.exists()) == (False, True)
 
 
+def test_so_is_that_of_a_build_that_has_finished_since_the_model_was_read(folder, tmp_path, placed):
+    previous, model = made_by_envpack(folder / "python3.9"), configured(folder)
+    configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9")
+    place(request_for(model), environment(tmp_path), None, NoProgress())
+    assert not previous.exists()
+
+
 def other_model(folder, value, file="config.pbtxt"):
     """Another model of the repository, one of whose configurations names an execution environment."""
     (folder.parent / "post/1").mkdir(parents=True)
