@@ -108,7 +108,8 @@ def _is_elsewhere(module: str, environment: Path | None) -> bool:
 
 def find_own_module(module: str, model_folder: Path) -> Path | None:
     """A module or package of the project in the folders around a model, where a server does not look for it."""
-    for folder in model_folder.absolute().parents[:_LEVELS]:
+    above = model_folder.absolute().parents[:_LEVELS]
+    for folder in (place for one in above for place in (one, one / "src")):
         package = folder / module
         with contextlib.suppress(OSError):  # the name may be too long, and the folder closed to this user
             if (file := folder / f"{module}.py").is_file():

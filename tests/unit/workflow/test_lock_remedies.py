@@ -70,7 +70,9 @@ def test_imports_that_no_package_provides_are_named_together(machine, model, fil
 
 def test_modules_of_the_project_are_copied_and_not_installed(machine, model):
     project = machine.repository.parent
-    (project / "settings.py").touch()
+    (project / "src").mkdir()
+    for name in ("settings.py", "src/features.py"):
+        (project / name).touch()
     for name, file in (("tools", "a.py"), ("library", "setup.py"), ("torch", "a.py")):
         (project / name).mkdir()
         (project / name / file).touch()
@@ -78,12 +80,13 @@ def test_modules_of_the_project_are_copied_and_not_installed(machine, model):
     for file in ("config.pbtxt", "a.py"):
         (machine.repository / "other" / file).touch()
     requirements = Requirements(source=machine.folder / "requirements.txt")
-    importing = model("settings", "tools", "library", "torch", "other")
-    settings, tools, packages = requirement_warnings(importing, requirements, "3.10", {"numpy"})
+    importing = model("settings", "tools", "library", "torch", "other", "features")
+    settings, tools, features, packages = requirement_warnings(importing, requirements, "3.10", {"numpy"})
     code = machine.folder / "1/model.py"
     remedy = f"servers do not look for it in {project}: copy it beside the model's code, into {code.parent}"
     assert settings == f"{code}:1: it imports settings, and {remedy}"
     assert tools == f"{code}:2: it imports tools, and {remedy}"
+    assert features == f"{code}:6: it imports features, and {remedy.replace(f'{project}:', f'{project}/src:')}"
     assert "it imports library, torch and other, which" in packages
 
 
