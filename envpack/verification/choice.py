@@ -20,7 +20,7 @@ from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import ServedConfig
 from envpack.verification.answers import LoadedModel, Responses, unsendable
 from envpack.verification.explanations import explain_answer, may_be_refusal, reported_error
-from envpack.verification.fault_catalogue import NO_TENSOR
+from envpack.verification.fault_catalogue import NO_TENSOR, NOT_REACHED, UNRESOLVED
 from envpack.verification.requests import (
     PLAIN,
     Filling,
@@ -83,7 +83,10 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     if filling is None:
         why = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
         needs_more = refusal.startswith("KeyError") and reads_request_parameters(model.folder)
-        return NoRequest(unchecked("infer", why, _WITHOUT_PARAMETERS if needs_more else record_sample(model)), refusal)
+        fix = _WITHOUT_PARAMETERS if needs_more else record_sample(model)
+        if UNRESOLVED.search(refusal):  # the input may name what is downloaded
+            fix = f"{NOT_REACHED}; or {fix}"
+        return NoRequest(unchecked("infer", why, fix), refusal)
     requests = tuple(generate_requests(config, filling))
     # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
     return Chosen(

@@ -7,8 +7,10 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.log import ModelError
 from envpack.server.tensors import Tensor, read_served_config
-from envpack.verification.choice import Attempts
+from envpack.verification import choice
+from envpack.verification.choice import Attempts, record_sample
 from envpack.verification.contents import CONTENTS
+from envpack.verification.fault_catalogue import NOT_REACHED
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.requests import generate_requests
 from tests.unit.verification.words import CONFIG, TRACE, Client, judge
@@ -119,6 +121,13 @@ def test_a_model_that_refuses_requests_without_parameters_has_to_do_without_them
     }.items():
         check = judge(server, error=RequestError(text, status=500)).judge(model).checks[-1]
         assert (check.status, check.fix.startswith(fix)) == ("unchecked", True)
+
+
+def test_a_model_that_waits_long_for_a_host_may_need_the_host_or_a_sample(server, model, monkeypatch):
+    monkeypatch.setattr(choice, "_FILLING_SECONDS", 0.0)
+    waited = RequestError("no tokenizer: ConnectError: [Errno -2] Name or service not known", status=500)
+    check = judge(server, error=waited).judge(model).checks[-1]
+    assert (check.status, check.fix) == ("unchecked", f"{NOT_REACHED}; or {record_sample(model)}")
 
 
 ABSENT = "ModuleNotFoundError: No module named 'cv2'"
