@@ -53,7 +53,6 @@ class ModelFiles:
     folders: frozenset[Path]  # where these are, for a watch
 
     def names(self) -> frozenset[Path]:
-        """All files."""
         return frozenset((*self.sources, *self.requirements))
 
     @property
@@ -98,7 +97,6 @@ class FileFinder:
         self._read: dict[Path, tuple[Files, frozenset[Path], frozenset[Path]]] = {}
 
     def snapshot(self, models: Iterable[str]) -> Snapshot:
-        """The files of these models now."""
         return Snapshot({name: self.files(name) for name in models}, _stamp(self.project.file))
 
     def files(self, model: str) -> ModelFiles:
@@ -218,8 +216,6 @@ _MOST_LOADS = 3  # that such changes cause, one after the other
 
 @dataclass
 class _Loads:
-    """What is known of the loads of one model."""
-
     began: float = 0.0  # when the last one began, as files have it, in seconds
     ended: float = 0.0  # when it ended
     _: KW_ONLY

@@ -38,7 +38,6 @@ class Debugger:
 
     @property
     def address(self) -> str:
-        """Where an editor connects."""
         return f"127.0.0.1:{self.tools.debug_port}"
 
     @property
@@ -52,7 +51,6 @@ class Debugger:
         return {"ENVPACK_DEBUG": str(self._settings)}
 
     def prepare(self, model: Model, python: Callable[[], Python], progress: Progress) -> None:
-        """Let the model wait for a debugger when it is loaded."""
         found = python()
         (settings,) = self.tools.variables(found, progress).values()
         self._write(
@@ -83,7 +81,6 @@ class Debugger:
 
 @contextlib.contextmanager
 def opened_debugger(project: Project, names: Sequence[str], port: int | None) -> Iterator[Debugger | None]:
-    """The debugger of the one model that is named; None without a port."""
     if port is None:
         yield None
         return

@@ -88,7 +88,6 @@ class ServedModels:
         return not self._names and bool(set(self._all()) - self._models.keys() - self._others)
 
     def is_gone(self, name: str) -> bool:
-        """Whether a model has no folder."""
         return not self._repository.is_dir() or find_folder(self._repository, name) is None
 
     def order(self) -> tuple[str, ...]:
@@ -96,7 +95,6 @@ class ServedModels:
         return tuple(name for name in needed_first(list(self._models), self.needs) if name in self._models)
 
     def model(self, name: str) -> Model | None:
-        """A model; None if its folder is gone or its configuration is wrong."""
         return self._models.get(name)
 
     def fault(self, name: str) -> str:

@@ -80,7 +80,6 @@ class Served:
         self._loader.put(names, started)
 
     def unload(self, name: str) -> None:
-        """Unload a model that is gone."""
         self._loader.discard(name)
         self._states[name].serves = False
         with contextlib.suppress(RequestError):  # it may never have been loaded
@@ -94,7 +93,6 @@ class Served:
         debugger.release(self._client, self._server)
 
     def is_blocked(self, seconds: float) -> bool:
-        """Whether a model that has changed since has been loading for longer than this."""
         return self._loader.is_blocked(seconds)
 
     def look(self) -> None:
@@ -139,7 +137,6 @@ class Served:
             self._changed()
 
     def is_over(self) -> bool:
-        """Whether the server has ended."""
         return self._server.ended()
 
     def written_files(self, name: str) -> frozenset[Path]:
@@ -149,11 +146,9 @@ class Served:
         return frozenset(file for file in found if file is not None)
 
     def log(self) -> str:
-        """The end of the server's output."""
         return self._server.log(max(0, self._server.log_size() - _LOG_BYTES))
 
     def end(self, *, now: bool) -> None:
-        """Stop the server."""
         self.has_died = self._server.ended()
         self.last_output = self.log()
         idle = self._loader.is_idle()
@@ -161,12 +156,10 @@ class Served:
         self._ended = self._server.stop(force=now or not idle)
 
     def join(self) -> None:
-        """Wait until nothing uses the server any more."""
         self._loader.join()
 
     @property
     def end_in_words(self) -> str:
-        """How the server ended."""
         code = self._ended.exit_code if self._ended is not None else 0
         return f"with status {code}" if code >= 0 else f"by {signal_name(-code)}"
 
@@ -273,11 +266,7 @@ _FRAME = re.compile(r"(?P<file>/.+):(?P<line>\d+) in (?P<function>.+)")
 
 
 def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
-    """What a failed load or request says, in lines.
-
-    Returns the problem; each place in the model's code, the innermost first, with its line; the rest of the
-    message.
-    """
+    """What a failed load or request says, in lines."""
     error = read_model_error(message, on_server)
     frames = [*reversed(error.frames)] or _syntax_frame(error.reason, folder, on_server)
     places = [line for frame in frames for line in _place(frame, folder, on_server)]
@@ -292,10 +281,7 @@ def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
 
 
 def load_timeout(seconds: float, frames: Sequence[str], folder: Path, on_server: str) -> str:
-    """What is said of a load that took too long, in lines.
-
-    Returns the problem; each place in the model's code with its line; what to do.
-    """
+    """What is said of a load that took too long, in lines."""
     places = [line for frame in frames for line in _place(frame, folder, on_server)]
     return "\n".join([f"not loaded after {seconds:g} s, and ended", *places, "--timeout allows more time"])
 
@@ -344,17 +330,14 @@ class Loader:
             self._change.notify()
 
     def discard(self, name: str) -> None:
-        """Do not load this model."""
         with self._change:
             self._pending.pop(name, None)
 
     @property
     def loading(self) -> str:
-        """The model that is being loaded, ``""`` for none."""
         return self._current
 
     def is_idle(self) -> bool:
-        """Whether all models are loaded."""
         with self._change:
             return not self._current and not self._pending
 

@@ -94,11 +94,9 @@ class Session:
         return "\n".join(filter(None, (self._fault, self._death)))
 
     def log(self) -> str:
-        """The latest output of the server and the models."""
         return self._served.log() if self._served is not None else ""
 
     def _serve(self, stop: threading.Event) -> None:
-        """Start a server and follow changes until it has to be started again."""
         self._completes = self._must_complete = self._completes or any(
             model.may_complete for model in self._models.models()
         )
@@ -156,7 +154,6 @@ class Session:
                     break
 
     def _carry_out(self, served: Served, stop: threading.Event) -> None:
-        """Build and load what has changed since the last call."""
         started = time.monotonic()
         now = self._settled_snapshot(served, stop)
         self._leave_out_own_writes(served, now)
@@ -219,7 +216,6 @@ class Session:
                 self.states[name].own_writes = tuple(sorted(self._own.named.get(name, ())))
 
     def _take_note_of_models(self, served: Served) -> Iterator[Change]:
-        """Forget models that are gone, and report those that have come."""
         names = self._models.order()
         for name in self.states.keys() - set(names):
             served.unload(name)
@@ -317,7 +313,6 @@ class Session:
 
 
 def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerNeeds], Runtime]:
-    """What chooses the runtime of a session's server, from the settings and what its models need."""
     said = project.of()
 
     def choose(needs: ServerNeeds) -> Runtime:

@@ -54,11 +54,9 @@ class Mount:
     target: str
 
     def server_path(self, path: Path) -> str:
-        """Path in the container of ``path`` on this machine, ``""`` if this mount does not contain it."""
         return str(PurePosixPath(self.target) / path.relative_to(self.source)) if self._holds(path) else ""
 
     def host_path(self, place: str) -> Path | None:
-        """Path on this machine of ``place`` in the container, None if this mount does not contain it."""
         inside = PurePosixPath(place)
         return self.source / inside.relative_to(self.target) if inside.is_relative_to(self.target) else None
 
@@ -205,7 +203,6 @@ class ContainerServer(ContainerProcfs):
 
     @property
     def container(self) -> str:
-        """Name of the container."""
         return str(self._container.name)
 
     def log(self, since: int = 0) -> str:
@@ -299,7 +296,6 @@ class ContainerRuntime(ContainerSettings):
         return None
 
     def has_image(self) -> bool:
-        """Whether the daemon has the image."""
         return bool(self._known_image())
 
     def _known_image(self) -> str:
@@ -319,7 +315,6 @@ class ContainerRuntime(ContainerSettings):
 
     @contextlib.contextmanager
     def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ContainerServer]:
-        """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
         with contextlib.closing(self.daemon.client):  # closes its connections; the next start opens new ones
             remove_stale_containers(self.daemon)
             remove_stale_homes()

@@ -35,7 +35,6 @@ def entrypoint_before(entrypoint: Sequence[str]) -> list[str] | None:
 
 
 def start_failed(log: str, image: str, container: Container) -> ServerError:
-    """The error for a server that ended, or that the runtime could not start; ``log`` says why."""
     lines = "\n".join(start_error(log)) or "(no output)"
     with daemon_errors():
         machine = _MACHINES.get(container.image.attrs.get("Architecture", ""), "")
@@ -52,14 +51,12 @@ def start_failed(log: str, image: str, container: Container) -> ServerError:
 
 
 def image_missing(image: str) -> ServerError:
-    """The error for an image that the daemon does not have."""
     fix = "pull it with --set pull=true, name another with --image, or use --runtime process"
     return ServerError("image-missing", f"the daemon does not have the image {image}", fix)
 
 
 @contextlib.contextmanager
 def start_errors(container: Container, image: str, port: int | None) -> Iterator[None]:
-    """Name the cause if the daemon cannot start a container."""
     try:
         yield
     except ServerError as error:
@@ -72,7 +69,6 @@ def start_errors(container: Container, image: str, port: int | None) -> Iterator
 
 @contextlib.contextmanager
 def pull_errors(image: str) -> Iterator[None]:
-    """Name the image if the daemon cannot fetch it."""
     try:
         yield
     except ServerError as error:

@@ -119,7 +119,6 @@ def daemon_errors() -> Iterator[None]:
 
 
 def no_gpu(text: str) -> ServerError:
-    """The error for a daemon that has no access to a GPU; ``text`` is the daemon's message."""
     fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
     return ServerError("no-gpu", f"this daemon has no access to a GPU: {text}", fix)
 
@@ -137,7 +136,6 @@ def _connect(address: str) -> Daemon:
 
 
 def _is_rootless(info: Mapping[str, Any]) -> bool:
-    """What podman, or Docker, says of itself."""
     return bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ())
 
 

@@ -78,23 +78,18 @@ class Client:
         self._session.headers["Connection"] = "close"
 
     def of_version(self, version: str) -> Client:
-        """A client whose requests go to this version of each model."""
         return Client(self.url, timeout=self.timeout, version=version)
 
     def live(self) -> bool:
-        """Whether the server responds."""
         return self._succeeds("/v2/health/live")
 
     def ready(self, model: str) -> bool:
-        """Whether the model accepts requests."""
         return self._succeeds(f"{self._path(model)}/ready")
 
     def server_version(self) -> str:
-        """Version of the server, for example ``"2.51.0"``."""
         return str(self._json("GET", "/v2").get("version", ""))
 
     def index(self) -> tuple[IndexEntry, ...]:
-        """The models of the repository and their states."""
         entries = _parsed(self._send("POST", "/v2/repository/index", timeout=self._control_timeout).content)
         try:
             return tuple(
@@ -112,11 +107,9 @@ class Client:
         self._send("POST", f"/v2/repository/models/{model}/unload", timeout=self._control_timeout)
 
     def config(self, model: str) -> dict[str, Any]:
-        """The configuration with which the server runs the model."""
         return self._json("GET", f"{self._path(model)}/config")
 
     def statistics(self, model: str) -> dict[str, Any]:
-        """Request counts and durations of the model."""
         return self._json("GET", f"{self._path(model)}/stats")
 
     def infer(
@@ -127,7 +120,6 @@ class Client:
         binary: bool | None = None,
         parameters: Mapping[str, object] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Send an inference request; returns the output tensors."""
         message = self.infer_message(model, inputs, binary=binary, parameters=parameters)
         response = self._send("POST", message.path, body=message.body, headers=message.headers)
         return read_answer(response.status_code, response.content, response.headers)
@@ -142,7 +134,6 @@ class Client:
         request_id: str = "",
         outputs: Sequence[str] = (),
     ) -> InferMessage:
-        """An inference request, as `infer` sends it."""
         if binary is None:
             binary = any(needs_binary(tensor) for tensor in inputs)
         described, tail = _request(inputs, binary, parameters or {})
@@ -208,7 +199,6 @@ class Client:
 
 
 def read_answer(status: int, content: bytes, headers: Mapping[str, str]) -> tuple[Tensor, ...]:
-    """The output tensors in the response to an inference request."""
     if status >= 400:
         raise RequestError(_error_text(content), status=status)
     try:
@@ -236,7 +226,6 @@ def read_events(status: int, lines: Iterable[bytes], timeout: float) -> list[Eve
 
 
 def unfinished(count: int, timeout: float) -> RequestError:
-    """The error for a stream that has no end after so many responses and seconds."""
     came = f"{counted(count, 'response')} came within {timeout:g} s"
     return RequestError(f"{came}, and none with the final flag", timed_out=True, streamed=count)
 

@@ -61,7 +61,6 @@ def find_server(explicit: Path | None = None) -> ServerInstallation:
 
 
 def install_server_command() -> str:
-    """The command that installs a server beside envpack."""
     if sys.version_info >= _WITHOUT_NUMPY_1:
         return install_beside("--no-deps", f"{_WHEEL}=={find_release(DEFAULT_RELEASE).wheel}")
     return install_command("server")
@@ -116,7 +115,6 @@ def _in_wheel() -> Path | None:
 
 
 def _release_in_wheel(packages: Path) -> str:
-    """Name of the release in the wheel that is installed in this folder, or ``""``."""
     versions = {found.version for found in importlib.metadata.distributions(name=_WHEEL, path=[str(packages)])}
     return next((release.name for release in all_releases().values() if release.wheel in versions), "")
 
@@ -246,14 +244,12 @@ def library_path(installation: ServerInstallation, home: Path) -> str:
 
 
 def refuse_unsafe_folder(home: Path) -> None:
-    """Refuse a folder for temporary files whose path the server's shell would not take as it is."""
     if unfit := shell_fault(str(home)):
         fix = "set TMPDIR to a folder of letters, digits, '/', '_', '-' and '.'"
         raise ServerError("bad-path", f"the path {unfit}", fix, str(home.parent))
 
 
 def port_taken(port: int) -> ServerError:
-    """The error for a port of this machine that another program has."""
     what = f"port {port} is in use"
     return ServerError("port-taken", what, "choose another port, or name none to use a free one", f"127.0.0.1:{port}")
 
@@ -274,7 +270,6 @@ def write_user_site_probe(home: Path) -> None:
 
 
 def user_site_was_read(log: str) -> bool:
-    """Whether ``log`` contains the marker of the user-site probe."""
     return _MARKER in log
 
 

@@ -152,7 +152,6 @@ def threads_limit(log: str) -> str:
 
 
 def start_error(log: str) -> tuple[str, ...]:
-    """Why a server did not start: its last lines, or the first lines if it printed its usage."""
     complaint, usage, _ = log.partition("\nUsage: ")
     return last_lines(complaint if usage else log)
 
@@ -209,7 +208,6 @@ def faults_of_unloaded(log: str) -> tuple[str, ...]:
 
 
 def _messages(log: str) -> Iterator[tuple[str, str]]:
-    """The severity and the text of each message of a server's logger."""
     severity = text = ""
     is_whole = False
     for line in log.splitlines():
@@ -275,7 +273,6 @@ def _start(value: object) -> str:
 
 
 def _duration(value: object) -> float | None:
-    """A duration in seconds; None if a report has none, or one that cannot be."""
     return value if isinstance(value, float) and 0 <= value <= _LONGEST_DURATION else None
 
 
@@ -288,7 +285,6 @@ def _first_object(text: str) -> dict[str, object] | None:
 
 
 def _unescaped(text: str) -> str:
-    """Undo the server's escaping: it writes messages with a backslash before each quote."""
     return text.replace('\\"', '"').replace("\\\\", "\\")
 
 
@@ -296,10 +292,7 @@ _HEAD, _TAIL = 1 << 20, 3 << 20  # bytes of an excerpt
 
 
 def excerpt(handle: int, since: int = 0) -> str:
-    """The output from a position on: all of it, or its beginning and its end.
-
-    Returns at most 4 MiB of text; a line says how much is left out between beginning and end.
-    """
+    """The output from a position on: all of it, or its beginning and its end."""
     size = os.fstat(handle).st_size
     if size - since <= _HEAD + _TAIL:
         return _read(handle, since, size - since)

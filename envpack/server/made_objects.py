@@ -26,7 +26,6 @@ LIBC = ctypes.CDLL(None)
 
 
 def identity(path: str) -> Identity | None:
-    """Device, inode and owner of a file; None if there is none."""
     found = _lstat(path)
     return (found.st_dev, found.st_ino, found.st_uid) if found else None
 
@@ -115,7 +114,6 @@ class MadeObjects:
                 os.close(record)
 
     def _names(self) -> set[tuple[str, int]]:
-        """Path and inode of each object that may be the server's."""
         shared = {entry for entry in _entries(SHARED_MEMORY) if not _is_region(entry[0], self._prefix)}
         return shared | {entry for entry in _entries(os.path.dirname(EXTRACTED)) if _is_extracted(entry[0])}
 
@@ -137,8 +135,6 @@ class MadeObjects:
 
 
 class _Uses:
-    """The files that processes have open, work in or have mapped."""
-
     def __init__(self, pids: list[int], *, mapped: bool = True) -> None:
         self._paths: set[str] = set()
         self._inodes: set[tuple[int, int]] = set()
@@ -151,7 +147,6 @@ class _Uses:
                     self._inodes.add((os.makedev(major, minor), int(fields[4])))
 
     def has(self, path: str, found: Identity) -> bool:
-        """Whether one of them uses this file, or a file in this folder."""
         return found[:2] in self._inodes or path in self._paths or self.below(path)
 
     def below(self, folder: str) -> bool:
@@ -168,7 +163,6 @@ def _is_region(path: str, prefix: str) -> bool:
 
 
 def read_made(file: str) -> dict[str, Identity]:
-    """What was recorded of a server whose supervisor was killed."""
     made: dict[str, Identity] = {}
     for line in _record_text(file).splitlines():  # what can be read counts; the last line may be incomplete
         with contextlib.suppress(ValueError, TypeError, RecursionError):
@@ -212,7 +206,6 @@ def remove_made(made: dict[str, Identity], prefix: str) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """Remove a file, or a folder with its content."""
     with contextlib.suppress(OSError):  # it is gone
         if stat.S_ISDIR(os.lstat(path).st_mode):
             import shutil

@@ -16,7 +16,6 @@ _LONGEST = 120  # characters of a command line
 
 
 def read(pid: int | str, file: str = "") -> bytes:
-    """The content of ``/proc/<pid>/<file>``."""
     try:
         with open(f"{PROC}/{pid}/{file}" if file else f"{PROC}/{pid}", "rb") as stream:
             return stream.read()
@@ -25,12 +24,10 @@ def read(pid: int | str, file: str = "") -> bytes:
 
 
 def text(pid: int | str, file: str = "") -> str:
-    """The content of ``/proc/<pid>/<file>`` as text."""
     return read(pid, file).decode("utf-8", "replace")
 
 
 def names(pid: int, folder: str) -> list[str]:
-    """The entries of ``/proc/<pid>/<folder>``."""
     try:
         return os.listdir(f"{PROC}/{pid}/{folder}")
     except OSError:
@@ -38,7 +35,6 @@ def names(pid: int, folder: str) -> list[str]:
 
 
 def link(pid: int | str, name: str) -> str:
-    """The target of ``/proc/<pid>/<name>``."""
     try:
         return os.readlink(f"{PROC}/{pid}/{name}")
     except OSError:
@@ -57,12 +53,10 @@ def split_stat(line: str) -> tuple[str, list[str]]:
 
 
 def fields_of(pid: int) -> list[str]:
-    """The fields after the name of ``/proc/<pid>/stat``."""
     return split_stat(text(pid, "stat"))[1]
 
 
 def is_dead(fields: list[str]) -> bool:
-    """Whether the fields are those of a zombie."""
     return fields[STATE] in {"Z", "X"}
 
 
@@ -89,7 +83,6 @@ def _parents() -> dict[int, int]:
 
 
 def phrase(pid: int) -> str:
-    """A process in words."""
     words = text(pid, "cmdline").replace("\0", " ").strip() or text(pid, "comm").strip()
     fields, uptime = fields_of(pid), text("uptime").split()
     if len(fields) <= STARTED or not uptime:
@@ -111,12 +104,10 @@ def start_time(pid: int) -> str:
 
 
 def variables(pid: int) -> dict[str, str]:
-    """Environment variables that a process was started with."""
     return split_variables(read(pid, "environ"))
 
 
 def split_variables(raw: bytes) -> dict[str, str]:
-    """Parse ``/proc/<pid>/environ``."""
     entries = (entry.decode("utf-8", "replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in entries}
 
@@ -131,7 +122,6 @@ def open_files(pid: int) -> list[str]:
 
 
 def written_files(pid: int) -> tuple[str, ...]:
-    """Paths of the files that a process has open for writing."""
     return tuple(
         target
         for name in names(pid, "fd")

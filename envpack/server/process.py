@@ -201,7 +201,6 @@ class ProcessRuntime:
 
     @contextlib.contextmanager
     def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ProcessServer]:
-        """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
         if self.port is not None and not is_free(self.port):
             raise port_taken(self.port)
         remove_stale_homes()
@@ -289,7 +288,6 @@ def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen at this port of 127.0.0.1."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

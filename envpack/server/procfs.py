@@ -80,7 +80,6 @@ def _process(pid: int, parent: int | None = None) -> Process | None:
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """Command line of a process, the program first."""
     return tuple(text(pid, "cmdline").split("\0")[:-1])
 
 
@@ -95,7 +94,6 @@ def paths_in_maps(content: str) -> tuple[str, ...]:
 
 
 def memory_bytes(pid: int) -> int:
-    """Memory of a process in bytes, with its share of what it shares with others."""
     return proportional_bytes(text(pid, "smaps_rollup"))
 
 
@@ -116,13 +114,11 @@ def at_process_limit(pid: int) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether a process has a socket that listens on a TCP port."""
     sockets = {f"socket:[{inode}]" for inode, listening in _listening(pid) if listening == port}
     return any(proc.link(pid, f"fd/{name}") in sockets for name in proc.names(pid, "fd"))
 
 
 def listening_ports(pid: int) -> frozenset[int]:
-    """The TCP ports on which a process listens."""
     return frozenset(port for port in {port for _, port in _listening(pid)} if listens(pid, port))
 
 
@@ -153,7 +149,6 @@ class ContainerProcfs:
         return tuple(process for process in processes if process.pid in pids)
 
     def orphans(self) -> tuple[Process, ...]:
-        """The living children of the container's init, other than the server."""
         children = read_processes(self._text(_LIST_PROCESSES, ""), _INIT)
         return tuple(child for child in children if child.name != _SERVER and not child.dead)
 

@@ -110,7 +110,6 @@ def new_home() -> Path:
 
 @contextlib.contextmanager
 def temporary_home() -> Iterator[Path]:
-    """A folder from `new_home` that is removed at the end of the block."""
     home = new_home()
     try:
         yield home
@@ -138,7 +137,6 @@ def remove_home(home: Path) -> None:
 
 
 def region_prefix(home: Path) -> str:
-    """Prefix of the shared-memory regions of the server with this folder."""
     return f"envpack_{home.name.removeprefix(HOME_PREFIX)}_"
 
 

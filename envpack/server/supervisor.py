@@ -51,7 +51,6 @@ class _Reports:
             self._news.wait_for(lambda: self.are_over or not self._values.keys().isdisjoint(names), seconds)
 
     def join(self, seconds: float) -> None:
-        """Wait until the descriptor is closed."""
         self._thread.join(seconds)
 
     def _read(self, descriptor: int) -> None:
@@ -95,11 +94,9 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor."""
         return self._program.pid
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], prefix: str) -> int:
-        """Start the server; returns its process id."""
         settings = {
             "command": list(command),
             "environment": dict(environment),
@@ -133,12 +130,10 @@ class Supervisor:
         return -signal.SIGKILL if over else None  # the kernel kills a server whose supervisor was killed
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the server; returns whether it has ended."""
         self._reports.wait(seconds, "exit")
         return self.exit_code() is not None
 
     def terminate(self) -> None:
-        """Send SIGTERM to the server."""
         self._order(TERMINATE)
 
     def kill(self) -> None:
@@ -146,7 +141,6 @@ class Supervisor:
         self._order(KILL)
 
     def detach(self) -> None:
-        """Let the server run on after the end of this process."""
         self._order(DETACH)
 
     def end(self) -> tuple[str, ...] | None:

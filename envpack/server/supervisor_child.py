@@ -50,7 +50,6 @@ class Supervisor:
         self._server = 0
 
     def run(self, command: list[str], environment: dict[str, str]) -> None:
-        """Start the server, follow the orders, and clean up at the end."""
         LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
         try:
             self._server = _start(command, environment)
@@ -182,10 +181,7 @@ def _start(command: list[str], environment: dict[str, str]) -> int:
 
 
 def main() -> None:
-    """Read the settings from the first line of orders and supervise a server.
-
-    The program's arguments are the server's folder and the descriptors of orders and reports.
-    """
+    """Read the settings from the first line of orders and supervise a server."""
     home, orders, reports = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     for descriptor in (orders, reports):
         os.set_inheritable(descriptor, False)

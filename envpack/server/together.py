@@ -46,7 +46,6 @@ def stream_together(client: Client, messages: Sequence[InferMessage], *, timeout
 
 
 def stream(client: Client, model: str, inputs: Sequence[Tensor]) -> list[Event]:
-    """Send a request to a decoupled model; returns its responses."""
     (found,) = stream_together(client, [client.stream_message(model, inputs)], timeout=client.timeout)
     if isinstance(found, RequestError):
         raise found

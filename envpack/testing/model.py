@@ -53,7 +53,6 @@ def from_array(name: str, array: Any, datatype: str = "") -> RawTensor:
 
 
 def _converted(name: str, values: Any, datatype: str) -> Any:
-    """Numbers or lists as an array; BF16 as floats."""
     numpy = _numpy(name)
     types = {**_TYPES, "BYTES": object, "BF16": "<f4", "": None}
     try:

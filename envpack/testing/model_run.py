@@ -56,8 +56,6 @@ class ModelRun:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What all runs need."""
-
     project: Project
     name: str
     inputs: Sequence[str]
@@ -141,7 +139,6 @@ def run_model(
 
 
 def _kept(made: Path, record: Path | None) -> Path | None:
-    """Keep memray's file; None if it was not made."""
     if record is None or not made.is_file():
         return None
     with replaced_file(record) as temporary:
@@ -150,7 +147,6 @@ def _kept(made: Path, record: Path | None) -> Path | None:
 
 
 def _save_samples(trial: Trial, folder: Path) -> Path:
-    """Add what was sent and answered to the samples of the model in a folder; returns their file."""
     file = folder / SAMPLES_FILE
     answered = [(tuple(map(readable, answer.request.inputs)), answer.outputs) for answer in trial.answers]
     add_samples(file, trial.config, answered)
@@ -235,7 +231,6 @@ def _tried(run: _Run, models: Models) -> Trial:
 
 
 def _phases(trial: Trial, reports: dict[str, str]) -> dict[str, float]:
-    """The seconds of each phase of a model's life."""
     report: Any = next(iter(stub_reports(reports.get(trial.model, "")).values()), None)
     if report is None:
         return {}

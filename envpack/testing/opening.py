@@ -63,7 +63,6 @@ def find_runtime(project: Project) -> Runtime | None:
 
 
 def where(runtime: Runtime | None) -> str:
-    """Where models run, in words."""
     if runtime is None:
         return LOCALLY
     release = f"Triton {runtime.release}" if runtime.release else "a Triton server"

@@ -34,7 +34,6 @@ def _seconds(word: str) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
     group = parser.getgroup("envpack", "models of Triton's Python backend")
     group.addoption(
         "--envpack-repository",
@@ -151,12 +150,10 @@ class Outcomes:
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Take a file whose tests could not be collected."""
         if report.failed:
             self._tests[report.nodeid] = _entry(report.nodeid) | {"outcome": "error", "message": report.longreprtext}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take what became of one phase of a test."""
         entry = self._tests.setdefault(report.nodeid, _entry(report.nodeid))
         entry["seconds"] += report.duration
         outcome = _outcome(report)
@@ -165,7 +162,6 @@ class Outcomes:
             entry["message"] = _message(report)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the file."""
         from envpack.support.replacement import write_text
 
         write_text(self._file, json.dumps(list(self._tests.values())))

@@ -88,7 +88,6 @@ def run_tests(
 
 
 def _read(outcomes: Path, code: int, repository: Path) -> tuple[dict[str, Any], ...]:
-    """What became of the tests, of which pytest has run at least one."""
     if code == _USAGE:
         what = "pytest rejects its arguments, its settings or a conftest.py; it says above why"
         raise UsageError("pytest-usage", what, "correct what it names")

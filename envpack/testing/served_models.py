@@ -333,7 +333,6 @@ class ServedRepository:
         return text.replace(f"{self.folder}/", f"{self._project.repository.absolute()}/")
 
     def model(self, name: str) -> Model:
-        """A placed model, as the server has it."""
         return open_model(self.folder / name, foreign=True)
 
     def _place(self, model: Model) -> None:

@@ -54,11 +54,9 @@ class _Repository:
 
     @property
     def is_open(self) -> bool:
-        """Whether a test has used a model."""
         return "models" in self.__dict__
 
     def load(self, name: str) -> None:
-        """Load a model; anew if its sources changed."""
         for changed in self._changes.since_last():
             self._failures.pop(changed, None)
             if self.is_open:
@@ -99,7 +97,6 @@ class Session:
         self._repositories: dict[Path, _Repository | EnvpackError] = {}
 
     def models_for(self, repository: Path | None, test: Path) -> LoadedModels:
-        """What a test gets as ``triton_model``."""
         opened = self._opened(repository or repository_above(test))
         if isinstance(opened, EnvpackError):
             raise _failure(opened)
@@ -111,13 +108,11 @@ class Session:
         return opened.models.printed(since) if isinstance(opened, _Repository) and opened.is_open else ""
 
     def kill(self) -> None:
-        """Stop all models at once."""
         for opened in self._repositories.values():
             if isinstance(opened, _Repository) and opened.is_open:
                 opened.models.kill()
 
     def close(self) -> None:
-        """Stop all models."""
         for opened in self._repositories.values():
             if isinstance(opened, _Repository) and opened.is_open:
                 opened.models.close()

@@ -89,7 +89,6 @@ class Trial:
 
 
 def fix_of(text: str) -> str:
-    """How to fix an error of a model, ``""`` if that is unknown."""
     return explain(read_model_error(text, "").text, "")[1]
 
 
@@ -226,7 +225,6 @@ def _neighbour(models: Models, config: ServedConfig, answer: Answer) -> Answer:
 
 
 def _is_repeatable(models: Models, config: ServedConfig, answer: Answer) -> bool:
-    """Whether a request gets the same answer again when it is alone."""
     again = _answered(models, config, answer.request)
     return not responses_difference(_read(answer.responses), _read(again))
 
@@ -236,14 +234,12 @@ def _read(responses: Sequence[Response]) -> tuple[tuple[Tensor, ...], ...]:
 
 
 def _compare(answers: Sequence[Answer], samples: Samples) -> None:
-    """Compare answers with those that samples expect."""
     for answer, sample in zip(answers, samples.samples, strict=True):
         if not answer.fault:
             answer.difference = answer.difference or sample.difference(_read(answer.responses), samples)
 
 
 def _right(answers: Sequence[Answer], samples: Samples) -> int:
-    """How many answers are those that samples expect."""
     pairs = zip(answers, samples.samples, strict=True)
     return sum(s.expected is not None and not (a.fault or a.difference) for a, s in pairs)
 
@@ -306,7 +302,6 @@ def check_sources(sources: Sequence[str]) -> None:
 
 
 def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
-    """The input that is named, ``""`` for none, and the file."""
     names = [entry.name for entry in config.inputs]
     name, equals, rest = source.partition("=")
     if equals and name in names:
