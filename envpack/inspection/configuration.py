@@ -103,7 +103,6 @@ def _is_complete(model: Model) -> bool:
 
 
 def _flow_faults(ensemble: ModelConfig) -> Iterator[str]:
-    """What is wrong with the steps of an ensemble and the tensors between them, whatever the models are."""
     steps = ensemble.ensemble_scheduling.step
     if not steps:
         yield "the ensemble has no step in ensemble_scheduling"
@@ -212,7 +211,6 @@ def _reshaped(entry: DeclaredTensor) -> DeclaredTensor:
 
 
 def _full_dims(entry: DeclaredTensor, model: ModelConfig) -> list[int]:
-    """The dimensions with that of the batch."""
     return [*([-1] if model.max_batch_size > 0 else []), *entry.dims]
 
 
@@ -221,7 +219,6 @@ def _shown(dims: Sequence[int]) -> str:
 
 
 def starts_warm(model: Model) -> bool:
-    """Whether a model's configuration names the warm start."""
     return not model.is_ensemble and model.start == "warm"
 
 

@@ -61,15 +61,12 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
 
 @dataclass
 class _Libraries:
-    """The facts of the libraries read so far."""
-
     python: str = ""
     machine: str = ""
     glibc: str = ""
     glibcxx: str = ""
 
     def add(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
-        """Read a member called ``name`` if it is libpython or libstdc++."""
         python = _python_of(name)
         if not python and not _LIBSTDCXX.fullmatch(name):
             return
@@ -238,7 +235,6 @@ class Host:
 
 
 def image_host(release: Release) -> Host:
-    """The official image of a release."""
     return Host(f"the image of Triton {release.name}", release.glibc, release.glibcxx, "")
 
 

@@ -100,7 +100,6 @@ def _fetch_by_dvc(path: Path) -> str:
 
 
 def version_missing(model: Model) -> Finding:
-    """The finding for a model or an ensemble without a folder of a version."""
     what, version = "it has no version folder, so no server loads it", missing_version(model.folder, model.config)
     place = f"{model.folder.name}/{version}"
     if model.backend:

@@ -79,7 +79,6 @@ def find_damage(model: Model) -> Finding | None:
 
 
 def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:
-    """The stub of the model's backend, None if unknown."""
     if model.backend == PYTHON_BACKEND:
         return default_stub
     folder = backends / model.backend if backends else None

@@ -112,7 +112,6 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
 
 
 def _settings_findings(project: Project) -> Iterator[Finding]:
-    """Warns of settings of a model that is not there: its name may be misspelt."""
     for name in project.absent:
         what = f"[models.{toml_key(name)}] is for a model that the repository does not have"
         yield caution("settings-unused", project.file, what, "correct the name, or remove the table")
@@ -168,7 +167,6 @@ def _python_of(project: Project, model: Model, release: Release) -> str:
 
 
 def _of_configuration(project: Project, model: Model, release: Release) -> Iterator[Finding]:
-    """What is wrong with a model as a server opens it with its configuration."""
     backends = backends_folder(project)
     yield from declaration_findings(model)
     if misspelt := model.misspelt_backend(backends):

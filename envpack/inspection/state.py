@@ -44,7 +44,6 @@ class BuildState:
 
 
 def record_requirements(placed: Path, requirements: Requirements | None) -> None:
-    """Record the requirements that a placed environment was built from in its metadata."""
     record_in_metadata(placed, _KEY, digest_requirements(requirements, ()) if requirements else "")
 
 

@@ -60,7 +60,6 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
 
 
 def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
-    """Incompatibilities of stub, execution environment and release."""
     for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
         if mismatch.kind != "not-a-stub":  # stub_findings reports it
             yield replace(mismatch, where=model.folder)
@@ -124,7 +123,6 @@ def _early_findings(model: Model, release: Release) -> Iterator[Finding]:
 
 
 def _lone_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
-    """Warns of a stub beside a model without execution environment, for another Python than the release has."""
     stub = model.folder / STUB_NAME
     if model.environment is not None or not stub.is_file() or not os.access(stub, os.R_OK):
         return
@@ -153,7 +151,6 @@ def _numpy_of(environment: Path) -> int:
 
 
 def backend_findings(name: str, backends: Path, named_in: Path, release: Release) -> Iterator[Finding]:
-    """Problems of a backend that a model uses."""
     folder = backends / name
     if not folder.is_dir():
         fix = "run `envpack build --set layout=backend` for it, or name its folder with --set backends=DIRECTORY"

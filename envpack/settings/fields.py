@@ -61,7 +61,6 @@ class Kind:
         return value
 
     def refused(self, key: str, place: str, what: str) -> BadValueError:
-        """The error for a value in a place: envpack.toml, ``--set``, or an option."""
         example = f"{key} = {self.in_toml.format(self.example)}"
         if place.startswith("--"):
             example = f"{f'--set {key}=' if place == '--set' else f'{place} '}{self.example or 'true'}"
@@ -214,7 +213,6 @@ class Field:
         return self.option or f"--{self.name.replace('_', '-')}"
 
     def concerns(self, command: str) -> bool:
-        """Whether a command uses the setting."""
         return command in self.has_option or command in self.has_set
 
     def read_word(self, word: str, place: str) -> Any:

@@ -51,7 +51,6 @@ def is_fetchable(minor: str) -> bool:
 
 
 def pybind11_for(minor: str) -> Pybind11:
-    """The pybind11 for the stub of a supported Python."""
     return next(pybind11 for pybind11 in PYBIND11 if minor in pybind11.pythons)
 
 

@@ -94,7 +94,6 @@ def all_releases() -> dict[str, Release]:
 
 
 def newest() -> Release:
-    """The newest release that envpack knows."""
     return list(all_releases().values())[-1]
 
 

@@ -25,7 +25,6 @@ _SPARE = 64 << 20  # bytes of the disk that a download leaves free
 
 
 def blobs_of(content: BinaryIO, sizes: Sequence[int]) -> tuple[Blob, ...]:
-    """The blobs that a content consists of."""
     blobs = []
     for size in sizes:
         digest = hashlib.sha256()
@@ -57,7 +56,6 @@ def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progre
 
 
 def _upload(objects: Objects, file: Path, offset: int, blob: Blob, again: bool, report: Report) -> bool:
-    """Send a blob unless the store has it; whether it was sent."""
     present = None if again else objects.head(blob.path)
     if present is not None and present.size == blob.size:
         report(blob.size)
@@ -105,8 +103,6 @@ def _free(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A part of a blob."""
-
     blob: Blob
     start: int
     size: int
@@ -161,7 +157,6 @@ class _Download:
         self._partial.seek(offset)
 
     def _received(self, offset: int) -> Iterator[tuple[_Chunk, bytes]]:
-        """The chunks from an offset of the file on, in order."""
         coming = self._chunks(offset)
         waiting: deque[tuple[_Chunk, Future[bytes]]] = deque()
         with Pool(_WINDOW) as pool:

@@ -46,10 +46,7 @@ class StoreClock:
 
 
 def probe(objects: Objects, stem: str = _PROBES) -> tuple[bool, StoreClock]:
-    """Find out whether a store honours create-if-absent, and what time it is there.
-
-    Returns whether a second creation of the same object is refused, and the store's clock.
-    """
+    """Find out whether a store honours create-if-absent, and what time it is there."""
     path = f"{stem}{uuid.uuid4().hex}"
     objects.write(path, b"first")
     try:
@@ -196,7 +193,6 @@ def reserved(
 
 
 def _pause(expiry: float) -> None:
-    """Wait before the next look at a claim."""
     raise_if_stopped()
     time.sleep(min(_PAUSE, expiry / 5))
 
@@ -207,7 +203,6 @@ _LONGEST_PRUNE = 600.0  # seconds to wait for it
 
 
 def live_claims(objects: Objects, clock: StoreClock, expiry: float = EXPIRY) -> int:
-    """How many keys are being worked on."""
     claims = (claim for claim in objects.list("claims") if not claim.path.startswith(PRUNE))
     return sum(_is_live(claim, clock, expiry) for claim in claims)
 
@@ -235,7 +230,6 @@ def _is_live(claim: ObjectInfo, clock: StoreClock, expiry: float) -> bool:
 
 
 def _claims(objects: Objects, stem: str) -> dict[int, ObjectInfo]:
-    """The claims of a stem, by their numbers."""
     folder = stem.rpartition("/")[0]
     found = ((info.path.removeprefix(stem), info) for info in objects.list_here(folder) if info.path.startswith(stem))
     return {int(number): info for number, info in found if _NUMBER.fullmatch(number)}

@@ -94,7 +94,6 @@ def absent(location: Location) -> StorageError:
 
 
 def _reason(text: str) -> str:
-    """Why a store cannot be used, from what the library says."""
     if was_redirected(text):
         return "it redirects to another host, which would get the token of the account"
     if status := _STATUS.search(text):

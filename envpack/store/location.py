@@ -201,7 +201,6 @@ _AWS_VARIABLES = (
 
 
 def obstore_for(location: Location | str) -> Any:
-    """The module obstore."""
     try:
         import obstore
         import obstore.exceptions
@@ -272,7 +271,6 @@ def _only_to(location: Location) -> dict[str, str]:
 
 
 def was_redirected(text: str) -> bool:
-    """Whether an error of the library is that a store has redirected to another host."""
     return re.search(rf"\b{re.escape(_NOWHERE)}\b", text) is not None
 
 

@@ -219,7 +219,6 @@ def _unfinished(store: SharedStore, now: float) -> Iterator[Path]:
 
 
 def _remove_file(file: Path) -> int:
-    """Remove a file; returns its bytes."""
     with storage_errors(file), contextlib.suppress(FileNotFoundError):
         size = file.lstat().st_size
         file.unlink()
@@ -264,7 +263,6 @@ class _Inventory:
         self.blobs = {blob_at(info.path): info for info in store.objects.list("blobs") if blob_at(info.path)}
 
     def content(self) -> StoreContent:
-        """What the store holds."""
         seen: set[str] = set()
         entries = sorted(
             (self._entry(record, written, seen) for record, written in self._records.items()),

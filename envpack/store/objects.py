@@ -272,7 +272,6 @@ class Objects:
         return StorageError("store-corrupt", f"{path} in the store cannot be used: {reason}", fix, str(self.location))
 
     def _get(self, store: Any, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:
-        """The content of an object, or of a part of it, and what the store says of it."""
         file = self.location.folder and self.location.folder / path
         if file and file.exists() and not file.is_file():  # a pipe would be waited for without limit
             raise self.corrupt(path, "it is no file")

@@ -37,7 +37,6 @@ class Blob:
 
     @property
     def path(self) -> str:
-        """Where a store keeps it."""
         return f"blobs/{self.sha256[:2]}/{self.sha256}"
 
 
@@ -52,16 +51,13 @@ class Record:
 
     @property
     def path(self) -> str:
-        """Where a store keeps it."""
         return record_path(self.kind, self.key)
 
     @property
     def size(self) -> int:
-        """Bytes of all its blobs."""
         return sum(blob.size for blob in self.blobs)
 
     def content(self) -> bytes:
-        """The record as an object."""
         document = {
             "schema": _SCHEMA,
             "kind": self.kind,
@@ -73,7 +69,6 @@ class Record:
 
 
 def record_path(kind: RecordKind, key: str) -> str:
-    """Where a store keeps the record of a key."""
     return f"records/{kind}/{key}.json"
 
 
@@ -140,7 +135,6 @@ class RecordIndex:
         self._anew: list[str] = []
 
     def content(self, info: ObjectInfo) -> bytes | None:
-        """The content of a record, ``None`` if it is gone."""
         tag, text = self._known.get(info.path, ("", ""))
         if tag and tag == info.tag:
             self._found[info.path] = (tag, text)

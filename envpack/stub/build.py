@@ -55,7 +55,6 @@ class BuildTree:
     jobs: int = 0  # compilers that run at once; 0 for Ninja's default
 
     def configure(self, definitions: dict[str, str]) -> None:
-        """Configure with ``-D`` options."""
         own = {
             "CMAKE_MAKE_PROGRAM": str(find_tool("ninja")),
             "CMAKE_CXX_COMPILER": ";".join(self.tools.compiler),
@@ -67,11 +66,9 @@ class BuildTree:
         self._cmake("-S", self.sources, "-B", self.folder, "-GNinja", *options)
 
     def build(self) -> None:
-        """Compile everything."""
         self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
 
     def install(self, prefix: Path) -> None:
-        """Install the results into a folder."""
         self._cmake("--install", self.folder, "--prefix", prefix)
 
     def _cmake(self, *arguments: str | Path) -> None:
@@ -187,7 +184,6 @@ def _compiled_here(cell: Cell) -> Path | None:
 
 
 def _shared(cell: Cell) -> Path:
-    """The entry of a stub that another machine compiled."""
     return stub_cache() / f"shared-{cell.key}"
 
 
@@ -232,14 +228,11 @@ def cached_stub(recipe: Recipe) -> Path | None:
 
 
 def stub_cache() -> Path:
-    """The user's cache of compiled stubs."""
     return cache_folder("stubs")
 
 
 @dataclass(frozen=True)
 class _StubBuild:
-    """The compilation of one recipe."""
-
     recipe: Recipe
     cache: Path
     jobs: int

@@ -64,8 +64,6 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class _Prebuilt:
-    """A stub in the manifest of the package."""
-
     name: str  # its identifier
     python: str
     machine: str

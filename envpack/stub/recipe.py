@@ -145,7 +145,6 @@ class Recipe:
 
     @property
     def identifier(self) -> str:
-        """That of its cell."""
         return self.cell.identifier
 
     @property

@@ -31,7 +31,6 @@ _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib/*-linux-gnu", "usr/lib", "usr/lib64
 
 
 def machine_of(library: Path) -> str:
-    """The machine that a libpython is for, such as ``"x86_64"``."""
     try:
         with opened(library) as file:
             elf = parse_elf(file)

@@ -88,7 +88,6 @@ def _system() -> Toolchain | None:
 
 
 def _named_compiler() -> list[str]:
-    """The compiler that the user names, with arguments, such as ``ccache g++``."""
     try:
         return shlex.split(os.environ.get("CXX", ""))
     except ValueError:  # an open quotation mark
@@ -143,7 +142,6 @@ def find_tool(name: str) -> Path:
 
 
 def check_cmake(program: Path) -> None:
-    """Refuse a CMake that is too old for the stub's sources."""
     try:
         said = run([program, "--version"], env=clean_environment(), timeout=_ANSWERING).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -154,13 +152,11 @@ def check_cmake(program: Path) -> None:
 
 
 def old_cmake(program: Path, version: str) -> StubError:
-    """The error for a CMake that is too old."""
     what = f"compiling a stub needs CMake {OLDEST_CMAKE} or newer, and {program} is {version}"
     return StubError("extra-missing", what, install_command("compile"))
 
 
 def extra_missing(what: str) -> StubError:
-    """The error that compiling needs a package or program."""
     fix = install_command("compile")
     return StubError("extra-missing", f"compiling a stub needs {what}, which is not installed", fix)
 
@@ -171,7 +167,6 @@ BOOST_VERSION = "include/boost/version.hpp"
 
 
 def boost_folder() -> Path:
-    """The folder that contains ``include/boost``."""
     folder = package_folder("libboost_headers")
     if folder is None:
         raise extra_missing("the Python package libboost-headers")
@@ -179,7 +174,6 @@ def boost_folder() -> Path:
 
 
 def pybind11_folder(minor: str) -> Path:
-    """The folder that contains ``include/pybind11`` for the stub of a Python."""
     pybind11 = pybind11_for(minor)
     needed = f"the Python package {pybind11.requirement}"
     try:
@@ -193,5 +187,4 @@ def pybind11_folder(minor: str) -> Path:
 
 
 def header_folders(minor: str) -> list[Path]:
-    """Both folders, for CMake."""
     return [boost_folder(), pybind11_folder(minor)]
