@@ -77,7 +77,6 @@ class Comparison:
         self._packages: dict[str, Package] = {}
 
     def add(self, seen: Entry) -> None:
-        """Add a file, a link or an empty folder; nothing says to which package it belongs."""
         path = seen.path
         self.actual[path] = seen
         if seen.kind != "folder":
@@ -89,7 +88,6 @@ class Comparison:
             self._links[path] = seen.target
 
     def add_description(self, name: str, content: bytes) -> None:
-        """Add the manifest or the inventory of the environment."""
         self.descriptions[name] = content
         try:
             if name == INVENTORY:
@@ -101,7 +99,6 @@ class Comparison:
             self.result.find("changed", name, f"it is damaged: {error}")
 
     def add_record(self, path: str, content: bytes) -> None:
-        """Add an installation record of a package."""
         package = read_record(path, content)
         if package and (package.source == "conda" or package.name not in self._packages):
             self._packages[package.name] = package
@@ -113,7 +110,6 @@ class Comparison:
         return _size_of_tar(self._listed.values(), self.descriptions)
 
     def find_refused(self) -> None:
-        """Find what servers reject among everything that was added."""
         for path in escaping_links(self._links):
             target = self._links[path]
             through = "" if leaves(path, target) else ", through another link"
@@ -124,7 +120,6 @@ class Comparison:
             self.result.find("refused", "", "it has no bin/activate at its root")
 
     def finished(self) -> Inspection:
-        """Compare everything that was added, and return the result."""
         result = self.result
         self.find_refused()
         if self._listed is None:

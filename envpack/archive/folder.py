@@ -51,7 +51,6 @@ def suspect_files(folder: Path, key: str) -> tuple[Entry, ...] | None:
 
 
 def _listed(folder: Path) -> tuple[Entry, ...] | None:
-    """The inventory of a placed folder; ``None`` if it is missing or damaged; empty if its manifest announces none."""
     announced = None
     try:
         announced = read_json(folder / MANIFEST).get("content")

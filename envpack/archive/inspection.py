@@ -72,7 +72,6 @@ def refused_members(path: Path, *, strict: bool) -> tuple[Difference, ...]:
 
 
 def is_rejected(finding: Difference, *, strict: bool) -> bool:
-    """Whether a server rejects an archive because of a finding."""
     return finding.kind == "refused" and (strict or finding.reason != _BELOW_A_LINK)
 
 
@@ -127,8 +126,6 @@ def _walk(result: Inspection, root: str, below: str = "") -> Iterator[str]:
 
 
 class _Archive:
-    """Reads the members of an archive in their order."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._comparison = Comparison(path)
@@ -200,7 +197,6 @@ class _Archive:
             self._comparison.add(first._replace(path=member.name.rstrip("/")))
 
     def _check_name(self, member: Member, links: set[str]) -> bool:
-        """Whether servers accept the name and the kind of a member."""
         name = member.name.rstrip("/")
         if name in ("", "."):
             return member.kind == "folder"

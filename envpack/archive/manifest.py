@@ -142,7 +142,6 @@ def record_in_metadata(path: Path, key: str, value: str) -> bool:
 
 
 def metadata_file(path: Path) -> Path:
-    """The file that describes a placed folder or archive: in the folder, or beside the archive."""
     return path / MANIFEST if path.is_dir() else archive_metadata_file(path)
 
 
@@ -170,13 +169,11 @@ def _name_of(key: str, content: str, selection: str, final_prefix: str) -> str:
 
 
 def is_cached_as(manifest: Mapping[str, Any], name: str) -> bool:
-    """Whether a cached selection has the name that its manifest says."""
     of = manifest["selection"]
     return _name_of(manifest["key"], of["of"], of["digest"], of["final_prefix"]) == name
 
 
 def _cached(folder: Path, final_prefix: str) -> SelectedFiles | None:
-    """The cached selection; ``None`` if there is none, or it is damaged."""
     try:
         descriptions = {name: (folder / name).read_bytes() for name in (MANIFEST, INVENTORY)}
         manifest = parse_json(descriptions[MANIFEST])
@@ -229,7 +226,6 @@ def _finished(entry: Entry, prefix: Path, final_prefix: str) -> Entry:
 
 
 def describes(manifest: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:
-    """Whether a manifest describes this environment and this selection of its files."""
     if not isinstance(manifest, dict) or manifest.get("key") != environment.key:
         return False
     present = manifest.get("selection")

@@ -54,7 +54,6 @@ class Member:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file starts like an archive that servers accept: a gzip file or a tar file."""
     try:
         if not path.is_file():
             return False
@@ -127,7 +126,6 @@ class ArchiveReader:
 
 @contextmanager
 def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveReader]:
-    """Open an archive for reading."""
     with _reading(path), opened(path) as file:
         raw = _Raw(file)
         if file.read(2) == _GZIP:

@@ -97,7 +97,6 @@ class Segment:
 
 
 def index_of(archive: Path) -> Path:
-    """The index file beside an archive in the store."""
     return archive.with_name(f"{archive.name}.segments")
 
 
@@ -150,7 +149,6 @@ def _indexes(store: Path) -> Iterator[Path]:
 
 
 def _read(index: Path, archive: Path) -> dict[str, Segment]:
-    """The segments of an index; empty if it is damaged, or not the index of this archive."""
     try:
         content = read_json(index)
         status = archive.stat()
@@ -224,7 +222,6 @@ def write_tar(
 
 
 def write_segments(prefix: Path, entries: Sequence[Entry], out: Output, store: Path) -> dict[str, Segment]:
-    """Write the segment of each package, in order: copied from archives in the store, or compressed now."""
     groups = {_digest(group): group for _, group in by_package(entries)}
     found = find_segments(store, groups)
     missing = [list(portions(group)) for digest, group in groups.items() if digest not in found]

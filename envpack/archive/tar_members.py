@@ -78,7 +78,6 @@ def padding(size: int) -> bytes:
 
 
 def member(name: str, content: bytes) -> bytes:
-    """A file of envpack's own: header, content and padding."""
     return header(Entry(name, "file", OWN, len(content))) + content + padding(len(content))
 
 
@@ -139,8 +138,6 @@ def _bad(entry: Entry, reason: str) -> EnvironmentBuildError:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A portion of an archive, ready to be written."""
-
     result: Bytes  # its bytes; valid until the buffer is used again
     buffer: bytearray | None = None  # the memory it was read into, if it is still in use
     content: slice | None = None  # the slice of the buffer with a part of a large file
@@ -294,7 +291,6 @@ def _padded(room: memoryview, end: int, size: int) -> int:
 
 
 def damaged(prefix: str, entry: Entry) -> EnvironmentBuildError:
-    """The error for a file that changed since the environment was built."""
     what = f"{entry.path} of {entry.package} changed since the environment was built"
     fix = f"remove {prefix} and build again; nothing but envpack may write there"
     return EnvironmentBuildError("store-damaged", what, fix, prefix)

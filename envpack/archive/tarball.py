@@ -71,7 +71,6 @@ class _ArchiveRequest:
         return compressor() if self.form == "tar.gz" else "tar"
 
     def path(self) -> Path:
-        """Path of the archive in the store."""
         key_parts = [self.environment.key, self.environment.content, self.form, self.selection.digest, self.made_by]
         digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
         return cache_folder("archives") / f"{digest}.{self.form}"
@@ -183,7 +182,6 @@ def _pack(request: _ArchiveRequest, selected: SelectedFiles, stored: Path, progr
 def _write(
     request: _ArchiveRequest, selected: SelectedFiles, stored: Path, progress: Progress
 ) -> tuple[str, dict[str, Segment]]:
-    """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
     prefix = request.environment.prefix
     with replaced_file(stored, mode=FILE) as partial:
         if request.packer == "conda-pack":
@@ -205,7 +203,6 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
-    """Write an archive of a conda prefix with conda-pack."""
     from conda_pack.core import CondaEnv, CondaPackException
 
     try:
@@ -257,8 +254,6 @@ def unpack_whole(archive: Path, folder: Path, content: str, limit: int) -> None:
 
 
 class _WriteError(Exception):
-    """A file cannot be written."""
-
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
         self.cause = cause

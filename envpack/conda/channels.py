@@ -53,7 +53,6 @@ class InterpreterPackage:
 
     @property
     def channel(self) -> Path:
-        """The folder of the channel."""
         return self.file.parent.parent
 
 
@@ -117,7 +116,6 @@ def _describe(folder: Path, package: Path, sha256: str) -> None:
 
 
 def _read_local(folder: Path) -> InterpreterPackage | None:
-    """The package of the channel in a folder of the cache; None if there is none, or it is damaged."""
     try:
         description = read_json(folder / _DESCRIPTION)
         file, sha256 = folder / description["file"], description["sha256"]
@@ -187,7 +185,6 @@ def add_interpreter(
 
 
 def read_channel(folder: Path) -> tuple[ChannelPackage, ...]:
-    """The packages in the index of a channel folder, sorted by name and version."""
     indexes = sorted(folder.glob(f"*/{_INDEX}"))
     if not indexes:
         raise _not_a_channel("there is no channel in this folder", folder)
@@ -230,7 +227,6 @@ def _find(folder: Path, file: str) -> ChannelPackage | None:
 
 
 def _stages(folder: Path) -> list[Path]:
-    """The temporary folders of commands that were killed while they wrote the index."""
     return list(folder.glob(f"{_STAGE}*"))
 
 

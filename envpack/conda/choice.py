@@ -65,7 +65,6 @@ def interpreter_here(
 
 
 def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str, allowed: str = "") -> str:
-    """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not."""
     candidates = _Candidates(minor, None, preference, headers=False, glibc=glibc, allowed=allowed)
     if candidates.fitting:
         return ""
@@ -152,7 +151,6 @@ def _best(candidates: _Candidates) -> Interpreter:
 
 
 def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBuildError | StubError:
-    """The error that says what was tried, and every way out that this machine offers."""
     minor, unfit = candidates.minor, candidates.unfit
     tried = f"; none was fetched: {failure.reason}" if failure else ""
     details, hint = failure.details if failure else "", "; or ".join(_ways_out(candidates, failure))
@@ -182,7 +180,6 @@ def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBu
 
 
 def _skipped() -> str:
-    """The folders of interpreters that were not searched."""
     closed = unreadable_folders()
     return f" ({' and '.join(closed)} cannot be read)" if closed else ""
 

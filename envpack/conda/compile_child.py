@@ -23,7 +23,6 @@ import warnings  # noqa: E402
 
 
 def compile_file(path):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - this runs on Python 3.6
-    """Compile a file relative to the current folder; returns the error number of a failed write, else 0."""
     warnings.simplefilter("ignore")
     try:
         made = py_compile.compile(

@@ -59,7 +59,6 @@ def run_engine(
     credentials: Credentials | None = None,
     **arguments: object,
 ) -> dict[str, Any]:
-    """Run one operation of ``rattler_child.py``."""
     with temp_dir("engine") as folder:
         request_file, result_file = folder / "request.json", folder / "result.json"
         request = {

@@ -21,7 +21,6 @@ _AS_PUBLISHED = "info/envpack-differing.json"
 
 
 def folder_of(package: CondaPackage, packages: Path) -> Path:
-    """Where the engine keeps the files of a package."""
     return packages / f"{package.name}-{package.version}-{package.build}"
 
 

@@ -53,12 +53,10 @@ class _Download:
 
 
 def fetched_root() -> Path:
-    """The folder of the cache that the interpreters are in."""
     return cache_folder("pythons")
 
 
 def fetched_folders() -> Iterator[Path]:
-    """The ``bin`` folders of the interpreters in the cache that are complete."""
     try:
         entries = sorted(fetched_root().iterdir())
     except OSError:  # no cache yet, or another user's
@@ -175,7 +173,6 @@ def _missing(facts: Facts, download: _Download) -> str:
 
 
 def _installation(entry: Path) -> Path | None:
-    """The complete installation in an entry of the cache."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         installation = entry / str(read_json(entry / _RECORD)["installation"])
         if installation.is_dir():

@@ -41,13 +41,11 @@ def fingerprint(interpreter: Interpreter) -> str:
 
 
 def _build_of(interpreter: Interpreter) -> str:
-    """The number of the build that uv has fetched, ``""`` for other interpreters."""
     file = interpreter.prefix / "BUILD"
     return file.read_text(encoding="utf-8", errors="replace") if interpreter.fetched and file.is_file() else ""
 
 
 def make_package(interpreter: Interpreter, folder: Path) -> Path:
-    """Write the conda package of an interpreter into ``folder``; returns its file."""
     build = f"local_{fingerprint(interpreter)}"
     name = f"python-{interpreter.version}-{build}"
     with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as temporary:

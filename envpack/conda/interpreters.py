@@ -46,7 +46,6 @@ class Interpreter:
 
     @property
     def fetched(self) -> bool:
-        """Whether it is in envpack's cache."""
         return self.executable.is_relative_to(real_path(fetched_root()))
 
     @property
@@ -56,7 +55,6 @@ class Interpreter:
 
     @property
     def has_headers(self) -> bool:
-        """Whether a stub can be compiled against it."""
         return (self.include / "Python.h").is_file()
 
 
@@ -66,7 +64,6 @@ def find_interpreters(minor: str, search: Sequence[Path] | None = None) -> tuple
 
 
 def interpreter_at(path: Path, minor: str) -> Interpreter:
-    """The interpreter at a path that the user names."""
     check_minor(minor)
     names = (f"python{minor}", "python3", "python")
     programs = [path / "bin" / name for name in names] if path.is_dir() else [path]
@@ -116,7 +113,6 @@ def _rank(interpreter: Interpreter) -> tuple[object, ...]:
 
 
 def _bin_folders(search: Sequence[Path] | None) -> list[Path]:
-    """The folders to search, in order of preference."""
     return list(dict.fromkeys(search if search is not None else (*_usual_folders(), *fetched_folders())))
 
 
@@ -160,7 +156,6 @@ def _home() -> Path:
 
 
 def _uv_folder() -> Path:
-    """Where the user's uv installs interpreters."""
     data = Path(os.environ.get("XDG_DATA_HOME") or _home() / ".local/share")
     return Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
 

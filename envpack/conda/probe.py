@@ -133,7 +133,6 @@ def _probe(executable: Path) -> Facts | None:
 
 
 def _are_facts(facts: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a program has printed what `_PROBE` prints."""
     if not isinstance(facts, dict) or not Facts.__annotations__.keys() - {"glibc"} <= facts.keys():
         return False
     texts = [facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation")]

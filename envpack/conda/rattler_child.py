@@ -29,7 +29,6 @@ Result = dict[str, Any]
 
 
 async def _index(folder: str) -> Result:
-    """Write the index of a channel folder."""
     from rattler.index import index_fs
 
     await index_fs(Path(folder), max_parallel=2)
@@ -57,8 +56,6 @@ async def _resolve(index_cache: str, patience: tuple[int, int], **request: Any) 
 
 
 class _Resolver:
-    """Resolves match specs, all or some of them."""
-
     def __init__(
         self,
         index_cache: Path,
@@ -196,7 +193,6 @@ async def _install(
 
 
 def _folder_of(package: dict[str, Any]) -> str:
-    """Where the engine's cache has the files of a package."""
     return f"{package['name']}-{package['version']}-{package['build']}"
 
 
@@ -216,7 +212,6 @@ def _fault_of(name: str, folder: Path) -> str:
 
 
 def _paths(info: Path) -> list[str]:
-    """The files that a package says it has."""
     if not (info / "paths.json").exists():  # a package of before 2017
         return (info / "files").read_text(encoding="utf-8").splitlines()
     return [entry["_path"] for entry in json.loads((info / "paths.json").read_bytes())["paths"]]

@@ -72,7 +72,6 @@ def resolve_conda(
 
 
 def virtual_packages(target: Target) -> list[tuple[str, str, str]]:
-    """Name, version and build of the virtual packages of a target."""
     packages = [
         ("__unix", "0", "0"),
         ("__linux", "5.10", "0"),
@@ -165,7 +164,6 @@ _SUBDIR = re.compile(r"/(?P<subdir>noarch|(?:linux|osx|win|emscripten)-\w+)$")
 
 
 def spec_channels(specs: Sequence[str]) -> tuple[str, ...]:
-    """The channels that match specs name, as they write them, each once and without a platform."""
     named = (_SUBDIR.sub("", parse_spec(spec).channel) for spec in specs)
     return tuple(dict.fromkeys(channel for channel in named if channel))
 
@@ -182,7 +180,6 @@ def _with_addresses(spec: str, settings: CondaSettings) -> list[str]:
 
 
 def describe_specs(specs: Sequence[str], places: Mapping[str, str]) -> str:
-    """Name the requirements that cannot be met, for an error."""
     if not specs:
         return "the conda requirements cannot be met together, and it is not known which of them"
     if len(specs) == 1:
@@ -192,7 +189,6 @@ def describe_specs(specs: Sequence[str], places: Mapping[str, str]) -> str:
 
 
 def spec_hint(specs: Sequence[str]) -> str:
-    """What to do about match specs that cannot be met."""
     if len(specs) > 1:
         return f"change one of them: {' or '.join(map(repr, specs))}"
     spec = parse_spec(specs[0]) if specs else None

@@ -43,7 +43,6 @@ def received(request: Request) -> Request:
 
 
 def rewritten(parameters: str) -> str:
-    """The parameters of a model's request to another one, as a server hands them on."""
     return _written(json.loads(parameters))
 
 
@@ -201,7 +200,6 @@ def _tensor_faults(tensor: RawTensor, entry: Any, *, batched: bool) -> Iterator[
 
 
 def _count_strings(content: bytes | memoryview) -> int:
-    """The number of strings in the bytes of a tensor; -1 if they are no strings with their lengths."""
     at = count = 0
     while at + _LENGTH.size <= len(content):
         at += _LENGTH.size + _LENGTH.unpack_from(content, at)[0]
@@ -265,7 +263,6 @@ def batches(waiting: Sequence[tuple[Request, _Owner]], config: Any) -> Iterator[
 
 
 def _first_batch(requests: Sequence[Request], config: Any) -> int:
-    """How many of the requests are the first batch."""
     if not config.HasField("dynamic_batching") or not config.max_batch_size:
         return 1
     preferred = set(config.dynamic_batching.preferred_batch_size)

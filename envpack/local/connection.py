@@ -140,7 +140,6 @@ class Connection:
         self._socket.close()
 
     def _send_some(self, parts: list[bytes | memoryview]) -> None:
-        """Send the first parts, and remove what was sent."""
         try:
             sent = self._socket.sendmsg(parts[:_MOST_PARTS])
         except BlockingIOError as error:  # SO_SNDTIMEO
@@ -202,7 +201,6 @@ class Limit:
         return f"more than {self.seconds:g} s"
 
     def now(self) -> float:
-        """The time in seconds, without that in which the clock stood still."""
         with self._changing:
             return (self._stopped_at if self._stops else time.monotonic()) - self._stopped_for
 

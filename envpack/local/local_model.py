@@ -36,8 +36,6 @@ _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSER
 
 @dataclasses.dataclass
 class _Open:
-    """A request whose final response has not come."""
-
     number: int
     request: Request
     until: float  # when the final response must have come, by the clock of the limit
@@ -75,8 +73,6 @@ class Responses(Iterator[tuple[Response, bool]]):
 
 @dataclasses.dataclass
 class _Batch:
-    """Requests of one call of ``execute()``."""
-
     requests: list[_Open]
     done: threading.Event = dataclasses.field(default_factory=threading.Event)
 
@@ -116,7 +112,6 @@ class LocalModel:
 
     @property
     def decoupled(self) -> bool:
-        """Whether a request can have any number of responses."""
         return bool(self.config.model_transaction_policy.decoupled)
 
     def serves(self, version: int) -> bool:
@@ -124,7 +119,6 @@ class LocalModel:
         return version in (-1, int(self.version))
 
     def load(self) -> None:
-        """Import and initialize the model."""
         source = self._source
         completed = complete_config(source.config, source.name)
         answer = self.process.complete(config_json(completed))
@@ -165,7 +159,6 @@ class LocalModel:
         return [[request] if isinstance(request, Response) else next(answers) for request in admitted]
 
     def cancel(self) -> None:
-        """Cancel all requests, which models can see."""
         for open_ in list(self._open.values()):
             open_.is_cancelled = True
 
@@ -178,7 +171,6 @@ class LocalModel:
         self.process.stop()
 
     def kill(self) -> None:
-        """End the model at once."""
         self._close_queue()
         self.process.close()
 
@@ -233,7 +225,6 @@ class LocalModel:
             self._batches.put(batch)
 
     def _close_queue(self) -> None:
-        """Take no more batches; the thread that runs them ends after those that wait."""
         with self._queueing:
             self._is_closed = True
             self._batches.put(None)
@@ -286,7 +277,6 @@ class LocalModel:
         return not self._worker.is_alive()
 
     def _missing(self, open_: _Open) -> str:
-        """Why a request has no final response, and what has come."""
         came = f"{counted(open_.count, 'response')} came"
         if self.decoupled and not open_.has_final:
             came += f" without the final flag: {_SEND_FINAL}"

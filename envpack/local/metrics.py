@@ -70,13 +70,11 @@ class Metrics:
             return self._add(self._metrics, next(known, None) or _Metric(owner, found))
 
     def delete(self, number: int) -> None:
-        """Forget the number of a family or a metric."""
         with self._lock:
             self._families.pop(number, None)
             self._metrics.pop(number, None)
 
     def change(self, number: int, change: int, value: float) -> None:
-        """Increment, set or observe."""
         with self._lock:
             metric = self._metrics[number]
             if (metric.family.kind, change) not in _ALLOWED:
@@ -86,7 +84,6 @@ class Metrics:
             metric.value = value if change == SET else metric.value + value
 
     def value(self, number: int) -> float:
-        """Value of a counter or gauge."""
         with self._lock:
             metric = self._metrics[number]
             if metric.family.kind == "histogram":

@@ -142,7 +142,6 @@ class ModelProcess:
         return self._command(Kind.AUTO_COMPLETE, content, "the configuration was completed", _completed)
 
     def initialize(self, arguments: Mapping[str, str], *, decoupled: bool) -> None:
-        """Import and initialize the model."""
         content = Writer()
         content.number(decoupled)
         content.text(arguments["model_instance_name"])
@@ -150,7 +149,6 @@ class ModelProcess:
         self._command(Kind.INITIALIZE, content, "initialize() was running", _check)
 
     def execute(self, requests: Sequence[tuple[int, Request]]) -> list[Answer]:
-        """Run a batch of numbered requests; returns what it says of each."""
         content = Writer()
         content.number(len(requests))
         for number, request in requests:
@@ -158,7 +156,6 @@ class ModelProcess:
         return self._command(Kind.EXECUTE, content, "execute() was running", _executed(len(requests)), until=math.inf)
 
     def send_stream_response(self, content: Writer) -> None:
-        """Send a response to a request of the model, after the first one."""
         with contextlib.suppress(OSError):
             self._connection.send(Kind.STREAM_RESPONSE, content)
 
@@ -198,7 +195,6 @@ class ModelProcess:
             self.asked.remove(model)
 
     def close(self) -> None:
-        """End the process at once."""
         self._kill()
         self._receiver.join()  # no limit: the end of the process ends it
         self._connection.close()
@@ -305,7 +301,6 @@ class ModelProcess:
 
 
 def _check(answer: Reader) -> None:
-    """Raise what a model has raised, as `ModelFailed`."""
     failure = answer.failure()
     if failure is not None:
         raise ModelFailed(failure)
@@ -317,8 +312,6 @@ def _completed(answer: Reader) -> str:
 
 
 def _executed(count: int) -> Callable[[Reader], list[Answer]]:
-    """What reads the answer to a batch of so many requests."""
-
     def read(answer: Reader) -> list[Answer]:
         _check(answer)
         return [(answer.number(), answer.response() if answer.flag() else None) for _ in range(count)]

@@ -69,7 +69,6 @@ def local_server(
 
 
 def needs_server(model: Model) -> str:
-    """What a model has that only a server runs, ``""`` for nothing."""
     if model.is_foreign:
         return f"is a model of the backend {model.backend!r}"
     if model.is_ensemble:
@@ -130,7 +129,6 @@ def check_placed_environment(project: Project, model: Model, *, served_here: boo
 
 
 def _served_version(model: Model) -> str:
-    """The highest version that the model's version policy allows."""
     served = model.served_versions()
     if not served:
         known = sorted((version.name for version in version_folders(model.folder)), key=lambda name: (len(name), name))

@@ -120,7 +120,6 @@ class LocalServer:
                 self._prepared[name] = self._begun(found)
 
     def model(self, name: str) -> LocalModel:
-        """A model, started if it does not run."""
         with self._lock(name):
             loaded = self._models.get(name)
             if loaded is not None and loaded.model.process.has_ended and not loaded.model.process.took_too_long:
@@ -141,7 +140,6 @@ class LocalServer:
         return self.model(request.model).stream(received(request))
 
     def unload(self, name: str) -> None:
-        """Stop a model, if it runs."""
         model = self._pop(name)
         if model is not None:
             model.stop()
@@ -157,7 +155,6 @@ class LocalServer:
         self.unload(name)
 
     def stop(self) -> None:
-        """Stop all models."""
         while self._models:  # those that are answering may start others
             for name in list(self._models):
                 self.unload(name)
@@ -167,17 +164,14 @@ class LocalServer:
             self._retired.pop().join()  # no limit: LocalModel.stop() ends what takes too long
 
     def cancel(self) -> None:
-        """Cancel all requests, which models can see."""
         for model in list(self._running):
             model.cancel()
 
     def kill(self) -> None:
-        """End all models at once, also those that are being loaded."""
         for model in list(self._running):
             model.kill()
 
     def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
-        """Answer a query of a model."""
         if kind is Kind.INFER:
             return self._infer(process, content, answer)
         self._answers[kind](content, answer)
@@ -282,7 +276,6 @@ class LocalServer:
         return other in seen
 
     def _asked(self, asker: str, request: Request, *, decoupled: bool) -> LocalModel:
-        """The model that another one sends a request to."""
         name = request.model
         try:
             model = self._asked_for(asker, name)
@@ -317,7 +310,6 @@ class LocalServer:
                 process.send_stream_response(content)
 
     def _write(self, content: Writer, stream: int, response: Response, *, is_last: bool) -> None:
-        """Write a response to a request of a model."""
         if self._release < _FIRST_WITH_ERRORS_OF_MODELS:
             response = dataclasses.replace(response, code=INTERNAL)
         content.number(stream)

@@ -111,7 +111,6 @@ def _command_line(python: Python, release: int, argument: str) -> list[str]:
 
 
 def _environment(python: Python, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a process, as a server sets them for an execution environment."""
     found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     found.pop("VIRTUAL_ENV", None)
     libraries = found.get("LD_LIBRARY_PATH", "")
@@ -166,21 +165,17 @@ class Instruments:
 
     @property
     def are_used(self) -> bool:
-        """Whether anything is done to the model beside running it."""
         return bool(self.debug_port or self.profile or self.memory)
 
     @property
     def profile_file(self) -> Path:
-        """Where the profile is, once the model has ended."""
         return self.folder / "profile.json"
 
     @property
     def memray_file(self) -> Path:
-        """Where memray's records are, once the model has ended."""
         return self.folder / "memray.bin"
 
     def variables(self, python: Python, progress: Progress) -> Mapping[str, str]:
-        """The variables of a model that runs on this Python."""
         settings: dict[str, Any] = {}
         if self.debug_port:
             check_debug_port(self.debug_port)
@@ -196,7 +191,6 @@ class Instruments:
         return {_VARIABLE: json.dumps(settings)} if settings else {}
 
     def functions(self) -> list[dict[str, Any]]:
-        """The functions that took longest, the slowest first; empty without a profile."""
         if not self.profile_file.is_file():
             return []
         found: list[dict[str, Any]] = json.loads(self.profile_file.read_text(encoding="utf-8"))

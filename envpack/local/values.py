@@ -44,7 +44,6 @@ class RawTensor:
 
     @property
     def size(self) -> int:
-        """Number of elements according to the shape."""
         return math.prod(self.shape)
 
 
@@ -75,7 +74,6 @@ class Request:
 
     @property
     def items(self) -> int:
-        """Number of items in the batch that it is."""
         return next((tensor.shape[0] for tensor in self.inputs if tensor.shape), 1)
 
 

@@ -45,7 +45,6 @@ class Lock:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all packages."""
         return frozenset([*(package.name for package in self.conda), *(wheel.name for wheel in self.pip)])
 
     @property
@@ -216,7 +215,6 @@ def write_lock(lock: Lock, file: Path) -> bool:
 
 
 def _conda_entry(package: CondaPackage) -> dict[str, Any]:
-    """A conda package; empty fields after the first five are left out."""
     entry = {"conda": package.url, **{name: getattr(package, name) for name in ("name", "version", "build", "subdir")}}
     optional = {name: getattr(package, name) for name in ("sha256", "md5", "size", "license")}
     lists = {"depends": list(package.depends), "constrains": list(package.constrains)}

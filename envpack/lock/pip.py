@@ -53,7 +53,6 @@ def index_variables(requirements: Requirements) -> dict[str, str]:
 
 
 def _indexes(options: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The address that replaces the default index, ``""`` for none, and those of further indexes."""
     named = [
         option.split(maxsplit=1) for option in options if option.startswith(("--index-url ", "--extra-index-url "))
     ]

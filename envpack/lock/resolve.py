@@ -90,7 +90,6 @@ class LockOptions:
 
 
 def lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
-    """The file that remembers the lock of these requirements."""
     here = index_settings() if requirements.pip or requirements.projects else []
     if LOCAL_CHANNEL in options.channels:
         preference = options.python_preference
@@ -220,15 +219,12 @@ def _check_update(options: LockOptions) -> None:
 
 @dataclass(frozen=True)
 class _Resolver:
-    """Resolves the parts of a lock for one target."""
-
     target: Target
     channels: Channels
     options: LockOptions
     progress: Progress
 
     def conda(self, requirements: Requirements) -> tuple[CondaPackage, ...]:
-        """Exact conda packages for match specs and Python."""
         from envpack.conda.resolve import resolve_conda
 
         python = f"python {self.target.python}.*"

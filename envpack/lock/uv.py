@@ -42,7 +42,6 @@ _NO_PACKAGES = {
 
 
 def required_names(message: str) -> list[str]:
-    """Normalised names of the requirements that a failed resolution rests on, in the order of the message."""
     return list(dict.fromkeys(normalise_name(name) for name in _REQUIRED.findall(_flat(message))))
 
 
@@ -303,7 +302,6 @@ _UNKNOWN = ErrorPattern(
 
 
 def _required(output: str, requirements: Sequence[str]) -> list[str]:
-    """The requirements that a failed resolution rests on, as the user wrote them."""
     names = required_names(output)
     return [requirement for name in names for requirement in requirements if requirement_name(requirement) == name]
 
@@ -347,7 +345,6 @@ def _server(output: str, index: str, failing: str) -> str:
 
 
 def _cause(output: str) -> str:
-    """The innermost cause that uv names."""
     causes = re.findall(r"(?:cause|Caused by):? (.+)", output)
     return one_line(causes[-1]) if causes else "no answer"
 
@@ -396,5 +393,4 @@ def _is_named(requirement: str, text: str) -> bool:
 
 
 def requirement_name(line: str) -> str:
-    """The normalised name of the package in a line of requirements."""
     return normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])

@@ -60,7 +60,6 @@ def _is_endless(file: Path) -> bool:
 
 
 def read_bytes(file: Path, *, most: int = MOST) -> bytes:
-    """The content of a regular file."""
     with opened(file) as content:
         found: bytes | None = content.read(most + 1)
     if found is None:
@@ -71,7 +70,6 @@ def read_bytes(file: Path, *, most: int = MOST) -> bytes:
 
 
 def read_text(file: Path, *, most: int = MOST, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """The text of a regular file."""
     return read_bytes(file, most=most).decode(encoding, errors)
 
 
@@ -92,7 +90,6 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a TOML text describes, which may begin with a byte order mark."""
     if _MANY_PARTS.search(text):
         raise ValueError("a key has more than 100 parts")
     try:
@@ -102,12 +99,10 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> Any:
-    """The value in a JSON file."""
     return parse_json(read_bytes(file))
 
 
 def sha256_of(file: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
     with opened(file) as content:
         return digest_of(content)
 
@@ -135,5 +130,4 @@ def is_pointer(file: Path) -> bool:
 
 
 def refuse_pointer(file: Path) -> None:
-    """Raise an `InputError` if a file is a git-lfs pointer."""
     refuse([pointer_finding(file)] if is_pointer(file) else [])

@@ -82,7 +82,6 @@ def tls_fault(text: str) -> TLSFault | None:
 
 
 def proxy_hint(server: str) -> str:
-    """What to do about a proxy that does not let requests through to a server."""
     return (
         "correct HTTP_PROXY or HTTPS_PROXY, with the proxy's account if it wants one (special characters as %40),"
         f" or name the host of {server} in NO_PROXY"
@@ -97,7 +96,6 @@ def network_hint(text: str, server: str, proxy: str) -> str:
 
 
 def through(proxy: str) -> str:
-    """The words for a request that goes through a proxy."""
     return f" through the proxy {proxy}" if proxy else ""
 
 

@@ -34,7 +34,6 @@ class AbiRequirements:
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a path is a regular file, not a link, that begins with the ELF magic number."""
     if path.is_symlink() or not path.is_file():
         return False
     with opened(path) as content:
@@ -85,19 +84,16 @@ def required_abi(files: Iterable[Path]) -> AbiRequirements:
 
 
 def newest_abi(parts: Iterable[AbiRequirements]) -> AbiRequirements:
-    """What files require, from the requirements of parts of them."""
     found = [AbiRequirements(), *parts]
     first = max(found, key=lambda part: version_key(part.glibc))
     return replace(first, glibcxx=max((part.glibcxx for part in found), key=version_key))
 
 
 def needed_glibc(elf: ELFFile) -> str:
-    """The newest glibc symbol version that an ELF file needs, for example ``"2.35"``; ``""`` for none."""
     return _newest(_GLIBC, _versions(elf, ".gnu.version_r"))
 
 
 def needed_glibcxx(elf: ELFFile) -> str:
-    """The newest libstdc++ symbol version that an ELF file needs, for example ``"3.4.30"``; ``""`` for none."""
     return _newest(_GLIBCXX, _versions(elf, ".gnu.version_r"))
 
 

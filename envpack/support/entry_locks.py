@@ -28,7 +28,6 @@ _Made = TypeVar("_Made")
 
 
 def lock_of(entry: Path) -> Path:
-    """The lock file of an entry."""
     return entry.with_name(f".{entry.name}.lock")
 
 
@@ -113,7 +112,6 @@ def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object
 
 
 def ingredients_in_use(cache: Path) -> AbstractContextManager[None]:
-    """Keep all that environments are made of in a cache during a block."""
     return in_use(cache / INGREDIENTS)
 
 
@@ -123,7 +121,6 @@ def ingredients_removable(cache: Path) -> AbstractContextManager[bool]:
 
 
 def mark_used(entry: Path) -> None:
-    """Record the use of an entry that needs no lock of its own."""
     with contextlib.suppress(OSError):  # a cache that this user cannot write to
         if entry.exists():
             lock_of(entry).touch(0o644)

@@ -54,7 +54,6 @@ def whole_path(path: Path) -> Path:
 
 
 def path_in_shell(folder: Path) -> str:
-    """A path as a shell takes it, from the current folder on if it is below that."""
     try:
         folder, here = folder.absolute(), Path.cwd()
     except FileNotFoundError:  # the current folder was removed
@@ -103,7 +102,6 @@ KINDS: dict[CacheFolder, Kind] = {
 
 
 def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
-    """A folder of the cache, by default of `cache_root`."""
     return (cache or cache_root()) / name
 
 

@@ -68,23 +68,19 @@ class Installation:
 
 
 def install_command(*extras: str) -> str:
-    """The command that adds extras to the copy of envpack that runs: ``uv tool install 'triton-envpack[all]'``."""
     return this_installation().add(*extras)
 
 
 def install_beside(*words: str) -> str:
-    """The command that installs packages beside the copy of envpack that runs; ``words`` are those of pip."""
     return this_installation().add_beside(*words)
 
 
 def repair_command() -> str:
-    """The command that repairs the copy of envpack that runs."""
     return this_installation().repair()
 
 
 @functools.cache
 def this_installation() -> Installation:
-    """The copy that runs."""
     prefix = Path(sys.prefix)
     installer = _installer(prefix)
     return Installation(installer, sys.executable, *_source(), _extras(installer, prefix), _options())
@@ -126,7 +122,6 @@ def _options() -> tuple[str, ...]:
 
 
 def _is_users() -> bool:
-    """Whether this copy was installed with ``pip install --user``."""
     import importlib.metadata
 
     try:

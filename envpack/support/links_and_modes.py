@@ -44,7 +44,6 @@ def protect(folder: str | os.PathLike[str]) -> None:
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder that every user can enter."""
     os.mkdir(path)  # noqa: PTH102
     os.chmod(path, FOLDER)  # noqa: PTH101
 

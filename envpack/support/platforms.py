@@ -27,17 +27,14 @@ def platform_of_machine(machine: str) -> str:
 
 
 def host_platform() -> str:
-    """Conda's name of this machine's platform."""
     return platform_of_machine(this_machine())
 
 
 def this_machine() -> str:
-    """The processor of this machine."""
     return os.uname().machine
 
 
 def is_supported(machine: str) -> bool:
-    """Whether envpack builds for a processor."""
     return platform_of_machine(machine) in PLATFORMS
 
 

@@ -56,7 +56,6 @@ class Pool:
         self._executor.shutdown()
 
     def submit(self, function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
-        """Run a function in one of the threads."""
         return self._executor.submit(self._programs.context().run, function, *arguments)
 
     def call(self, function: Callable[[], None]) -> None:

@@ -179,7 +179,6 @@ class RunningPrograms:
                 self._change.wait_for(lambda: not self._running, _GRACE_PERIOD)
 
     def raise_if_stopped(self) -> None:
-        """Raise KeyboardInterrupt after `stop`."""
         if self._stopped:
             raise KeyboardInterrupt
         if self._outer:
@@ -247,7 +246,6 @@ def run(
 
 
 def _output_of(child: subprocess.Popen[bytes], text: bytes, timeout: float | None) -> tuple[bytes, bytes]:
-    """The output and the errors of a program, which reads ``text``, when it has ended."""
     until = None if timeout is None else time.monotonic() + timeout
     given: bytes | None = text or None
     while True:

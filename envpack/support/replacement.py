@@ -106,7 +106,6 @@ def _errors_of(destination: Path, temporary: Path | None = None) -> Iterator[Non
 
 
 def _moved(name: object, folder: Path, destination: Path) -> object:
-    """A path below a folder as a path below the destination; any other value as it is."""
     if not isinstance(name, str | bytes | os.PathLike) or not Path(os.fsdecode(name)).is_relative_to(folder):
         return name
     return str(destination / Path(os.fsdecode(name)).relative_to(folder))

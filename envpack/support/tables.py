@@ -42,7 +42,6 @@ class Location:
     kind: str = "bad-requirements"  # of the errors about it
 
     def at(self, line: int) -> Location:
-        """Another line of the same file."""
         return replace(self, line=line)
 
     def error(self, message: str, *, hint: str) -> InputError:
@@ -70,7 +69,6 @@ def parse_toml(text: str | bytes, location: Location, *, hint: str = HINT) -> di
 
 
 def line_of(text: str, needle: str) -> int:
-    """The number of the first line that contains ``needle``, 0 if none does."""
     position = text.find(needle) if needle else -1
     return text.count("\n", 0, position) + 1 if position >= 0 else 0
 
@@ -126,7 +124,6 @@ class Table:
         return value
 
     def items(self, key: str) -> list[tuple[Value, Location]]:
-        """The values of a list with their locations; empty if the list is missing."""
         value, location = self.get(key)
         if value is None:
             return []
@@ -135,11 +132,9 @@ class Table:
         return value.items
 
     def texts(self, key: str) -> list[tuple[str, Location]]:
-        """The values of a list of texts with their locations."""
         return list(self._each(key, str, "text"))
 
     def tables(self, key: str) -> list[Table]:
-        """The values of a list of tables."""
         return [table for table, _ in self._each(key, Table, "a table")]
 
     def _each(self, key: str, kind: type[_Kind], name: str) -> Iterator[tuple[_Kind, Location]]:

@@ -85,7 +85,6 @@ def partial_folders(directory: Path) -> list[Path]:
 
 
 def remove_partial_folders(directory: Path) -> None:
-    """Remove the folders that `partial_folder` made for processes that were killed."""
     for entry in partial_folders(directory):
         with contextlib.suppress(OSError):  # it is that of another user
             if _is_unlocked(entry):

@@ -74,7 +74,6 @@ def _is_true(value: str) -> bool:
 
 
 def _files(host: Mapping[str, str]) -> Iterator[Path]:
-    """The files that pip reads, the most important last."""
     named = host.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return
