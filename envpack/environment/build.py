@@ -95,7 +95,6 @@ def finish(
     changed: Set[Path] = frozenset(),
     adopt: Callable[[Owners], Owners] = lambda owners: owners,
 ) -> None:
-    """Turn installed packages into an execution environment: relocate, compile, check and list them."""
     minor = assembly.lock.target.python
     assembly.progress.begin("make the environment relocatable")
     relocate(
@@ -124,7 +123,6 @@ def finish(
 
 
 def install(assembly: Assembly, prefix: Path) -> None:
-    """Install the packages of a lock into an empty folder."""
     lock, minor = assembly.lock, assembly.lock.target.python
     assembly.progress.begin(f"install {counted(len(lock.conda), 'conda package')}")
     conda = [_located(package, assembly) for package in lock.conda]
@@ -193,14 +191,12 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
 
 
 def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
-    """The interpreters of this machine, then the one that is fetched if it has none of the version."""
     yield from available_interpreters()
     with contextlib.suppress(EnvironmentBuildError):
         yield assembly.options.interpreter(assembly.lock.target, assembly.progress)
 
 
 def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
-    """Record the use of wheels that were built from local projects."""
     for package in packages:
         if (file := local_file(package.url)) and file.parent.parent == folder:
             mark_used(file.parent)
@@ -313,7 +309,6 @@ def _digest(prefix: Path, sources: Sequence[str]) -> str:
 
 
 def find_environment(lock: Lock, cache: Path, *, strip: bool = False) -> Environment | None:
-    """The environment of a lock if the store has it; see `environment_of`."""
     return read_environment(_entry(lock, cache, strip=strip))
 
 

@@ -55,7 +55,6 @@ def python_output(python: Path, program: str) -> CompletedProcess:
 
 
 def started_version(prefix: Path, minor: str) -> str:
-    """Start the environment's Python in isolation; returns its full version."""
     facts = "['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.base_prefix, *sys.path]"
     # Packages may print, too, when Python starts.
     program = f"import json, sys; print({_MARK!r} + json.dumps({facts}))"
@@ -110,7 +109,6 @@ def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None
 
 
 def require_library(prefix: Path, minor: str) -> None:
-    """Check that the Python of an environment can be embedded."""
     library = prefix / "lib" / libpython_name(minor)
     if not library.is_file():
         what = f"the Python package has no {library.name}, which Triton's stub requires"
@@ -194,7 +192,6 @@ def _read(path: Path, prefix: Path) -> AbiRequirements | None:
 
 
 def numpy_abi(packages: Iterable[Package]) -> str:
-    """The major version of NumPy, which identifies its binary interface; ``""`` without NumPy."""
     return next((package.version.partition(".")[0] for package in packages if package.name == "numpy"), "")
 
 

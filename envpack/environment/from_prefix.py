@@ -94,7 +94,6 @@ def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
 
 
 def _base(prefix: Prefix) -> Interpreter | None:
-    """The interpreter that a virtual environment was created from."""
     if prefix.home is None:
         return None
     # Virtualenv up to 20.13 names the folder above.
@@ -137,7 +136,6 @@ def _key(lock: Lock, files: Sequence[PrefixFile], digests: dict[str, str]) -> st
 def _copy(
     prefix: Prefix, files: tuple[PrefixFile, ...], digests: Mapping[str, str], assembly: Assembly, folder: Path
 ) -> None:
-    """Make the environment in an empty folder."""
     progress = assembly.progress
     refuse_external_references(prefix.root, prefix.minor, find_owners(prefix.root, prefix.minor))
     if prefix.home is not None:

@@ -130,12 +130,10 @@ def inventory_text(entries: Sequence[Entry]) -> str:
 
 
 def read_inventory(prefix: Path) -> tuple[Entry, ...]:
-    """Read the inventory of an environment."""
     return parse_inventory(read_bytes(prefix / INVENTORY, most=_LARGEST))
 
 
 def parse_inventory(content: bytes) -> tuple[Entry, ...]:
-    """The entries of an inventory."""
     inventory = parse_json(content)
     if not isinstance(inventory, dict) or inventory.get("schema") != SCHEMA:
         raise ValueError("not an inventory of a known version")
@@ -197,7 +195,6 @@ def read_entry(root: Path, path: str) -> Entry:
 
 
 def _source_of(path: str) -> str:
-    """The source of a byte code file; ``path`` itself for other files."""
     folder, _, name = path.rpartition("/__pycache__/")
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
 

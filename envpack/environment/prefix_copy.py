@@ -105,7 +105,6 @@ def restored(content: bytes, path: Path, placeholder: str, *, binary: bool) -> b
 
 
 def _any(prefix_paths: Sequence[Path]) -> bytes:
-    """A pattern for any of the paths, itself or something in it."""
     return b"(?:" + b"|".join(re.escape(os.fsencode(path)) for path in prefix_paths) + b")" + _AFTER
 
 
@@ -120,7 +119,6 @@ class DeclaredFile:
 
 
 def declared_files(prefix: Prefix) -> dict[str, DeclaredFile]:
-    """What the packages' records declare about their files, by path."""
     return {
         str(path.get("_path", "")): _declaration(path, normalise_name(record["name"]))
         for record in prefix.records
@@ -236,7 +234,6 @@ def _searches_from_itself(binary: Path, root: Path, prefix_paths: Sequence[Path]
 
 
 def _relative(link: PrefixFile, prefix_paths: Sequence[Path]) -> str:
-    """The target of a link, relative if it is in the environment."""
     for path in prefix_paths:
         if link.target.startswith(f"{path}/"):
             return os.path.relpath(link.target.removeprefix(f"{path}/"), os.path.dirname(link.path) or ".")  # noqa: PTH120
@@ -246,7 +243,6 @@ def _relative(link: PrefixFile, prefix_paths: Sequence[Path]) -> str:
 def _rewritten(
     source: Path, copied: PrefixFile, prefix_paths: Sequence[Path], declaration: DeclaredFile
 ) -> bytes | None:
-    """The new content of a file, ``None`` if it does not change."""
     file = source / copied.path
     if copied.path.startswith("conda-meta/") and copied.path.endswith(".json"):
         return _without_secrets(read_bytes(file))
@@ -278,7 +274,6 @@ def _public(value: Any) -> Any:
 
 
 def _is_byte_code(line: bytes) -> bool:
-    """Whether a line of a ``RECORD`` is about byte code, or the folder for it."""
     path = line.partition(b",")[0]
     return path.endswith((b".pyc", b"__pycache__")) or b"__pycache__/" in path
 
@@ -303,7 +298,6 @@ def _with_placeholder(content: bytes, file: Path, prefix_paths: Sequence[Path], 
 
 
 def _names(file: Path, prefix_paths: Sequence[Path]) -> bool:
-    """Whether a file contains one of the distinctive prefix paths."""
     with file.open("rb") as content:
         if not os.fstat(content.fileno()).st_size:
             return False

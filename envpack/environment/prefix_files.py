@@ -47,7 +47,6 @@ class Prefix:
 
 
 def detect_prefix(root: Path) -> Prefix:
-    """Detect the kind of environment in a folder."""
     root = root.absolute()
     if (root / "conda-meta").is_dir():
         found = _conda(root)

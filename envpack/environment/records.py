@@ -21,7 +21,6 @@ _TEXTS_OF_PATH = ("_path", "path_type", "prefix_placeholder", "file_mode")
 
 
 def conda_record_files(prefix: Path) -> list[Path]:
-    """Conda's records in an environment, sorted by name."""
     return sorted((prefix / "conda-meta").glob("*.json"))
 
 
@@ -53,7 +52,6 @@ def _fits(record: dict[str, object]) -> bool:
 
 
 def record_paths(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a record declares about each file of its package."""
     paths: list[dict[str, Any]] = record.get("paths_data", {}).get("paths", [])
     return paths
 
@@ -87,7 +85,6 @@ def damaged_wheels(prefix: Path, minor: str) -> frozenset[str]:
 
 
 def is_from_uv(record: Path) -> bool:
-    """Whether uv installed the package of a ``RECORD``, not conda."""
     installer = record.with_name("INSTALLER")
     return installer.is_file() and read_text(installer, errors="replace").strip() == "uv"
 

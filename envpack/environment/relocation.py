@@ -171,7 +171,6 @@ def write_activation(prefix: Path) -> None:
 
 
 def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> bytes:
-    """Replace the prefix placeholder in the content of a file."""
     old, new = PREFIX_PLACEHOLDER.encode(), os.fsencode(prefix)
     if kind != "binary":
         return content.replace(old, new)
@@ -181,7 +180,6 @@ def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> b
 
 
 def check_prefix(prefix: str) -> None:
-    """Reject a folder whose path is longer than the prefix placeholder."""
     if len(os.fsencode(prefix)) > len(PREFIX_PLACEHOLDER):
         what = f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, too long for the files that must contain it"
         raise UsageError("path-too-long", what, "put the model repository into a folder with a shorter path", prefix)

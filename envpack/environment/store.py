@@ -72,7 +72,6 @@ def read_environment(folder: Path) -> Environment | None:
 
 @contextlib.contextmanager
 def environment_in_use(environment: Environment) -> Iterator[None]:
-    """Keep an environment in the store during the block."""
     with in_use(environment.prefix):
         if not (environment.prefix / MANIFEST).exists():
             raise disappeared(environment.prefix)
@@ -80,7 +79,6 @@ def environment_in_use(environment: Environment) -> Iterator[None]:
 
 
 def disappeared(folder: Path) -> EnvironmentBuildError:
-    """The error for an environment that another program removed from the store."""
     fix = "let nothing else write to the cache while it builds, and build again"
     return EnvironmentBuildError("environment-broken", "the environment disappeared from the store", fix, str(folder))
 
@@ -102,7 +100,6 @@ Index = Mapping[str, Sequence[int]]
 
 
 def index_of(prefix: Path) -> Path:
-    """The index file beside an environment in the store."""
     return prefix.with_name(f".{prefix.name}.index")
 
 

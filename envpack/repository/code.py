@@ -116,12 +116,10 @@ def missing_models(folder: Path) -> tuple[str, ...]:
 
 
 def sends_requests(folder: Path) -> bool:
-    """Whether the code of a model sends requests to models, whose names may only be known when it runs."""
     return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
 def reads_requested_outputs(folder: Path) -> bool:
-    """Whether the code of a model reads which outputs a client asks for."""
     return any(".requested_output_names()" in _DOCSTRING.sub("", _text(source)) for source in _code(folder))
 
 
@@ -142,7 +140,6 @@ def reads_parameter(folder: Path, name: str) -> bool:
 
 
 def calls_itself(folder: Path) -> bool:
-    """Whether the code of a model sends requests to the model itself, by its name."""
     named = re.compile(rf"""\bmodel_name\s*=\s*(["']){re.escape(folder.name)}\1""")
     return any(named.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 

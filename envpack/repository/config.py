@@ -124,7 +124,6 @@ class ModelConfig(Protocol):
 
 
 def parse_config(text: str, where: str | Path) -> ModelConfig:
-    """Parse the text of a config.pbtxt."""
     from google.protobuf import text_format
 
     message = message_class()()
@@ -149,7 +148,6 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
 
 
 def unfilled_parameters(config: ModelConfig) -> dict[str, str]:
-    """The parameters whose whole value is a word that a tool replaces, such as ``${tokenizer_dir}``."""
     values = {name: parameter.string_value for name, parameter in config.parameters.items()}
     return {name: value for name, value in sorted(values.items()) if _BLANK.fullmatch(value)}
 
@@ -217,7 +215,6 @@ _DATA = Path(__file__).with_name("model_config.toml")
 
 @functools.cache
 def message_class() -> Any:
-    """The class of ``inference.ModelConfig`` messages, in a descriptor pool of its own."""
     from google.protobuf import descriptor_pool, message_factory
 
     pool = descriptor_pool.DescriptorPool()
@@ -227,7 +224,6 @@ def message_class() -> Any:
 
 
 def file_descriptor() -> FileDescriptorProto:
-    """The descriptor that model_config.toml describes."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     data = tomllib.loads(_DATA.read_text(encoding="utf-8"))
@@ -313,14 +309,7 @@ _TRAILING_COMMA = re.compile(r",(?:\s|#[^\n]*\n)*\]")
 
 
 def _syntax_fix(reason: str, text: str, line: int, pool: Any) -> str:
-    """How to correct a configuration.
-
-    Args:
-        reason: what protobuf says is wrong.
-        text: the whole configuration.
-        line: number of the line that protobuf names, from 1; 0 if it names none.
-        pool: the descriptors of the configuration's messages and enumerations.
-    """
+    """How to correct a configuration."""
     before = "\n".join(text.splitlines()[:line])
     return _FIRST.get(text.lstrip()[:1]) or _name_fix(reason, pool) or _form_fix(reason, before)
 

@@ -35,7 +35,6 @@ def custom_configs(folder: Path) -> Iterator[CustomConfig]:
 
 
 def is_custom_config(path: str) -> bool:
-    """Whether a path below a model's folder is that of a custom configuration."""
     folder, _, name = path.partition("/")
     return folder == _FOLDER and "/" not in name and name.endswith(_SUFFIX) and not name.startswith(".")
 

@@ -79,7 +79,6 @@ def remove_parameter(text: str, key: str, where: str | Path) -> str:
 
 
 def set_backend(text: str, name: str, where: str | Path) -> str:
-    """Return ``text`` with ``backend`` set to ``name``, in the way of `set_string_parameter`."""
     config = parse_config(text, where)
     if config.backend == name:
         return text
@@ -90,7 +89,6 @@ def set_backend(text: str, name: str, where: str | Path) -> str:
 
 
 def _checked(edited: str, expected: ModelConfig, what: str, by_hand: str, where: str | Path) -> str:
-    """The edited text; raises an error if it does not parse as exactly ``expected``."""
     if parse_config(edited, where).SerializeToString(deterministic=True) != expected.SerializeToString(
         deterministic=True
     ):

@@ -60,7 +60,6 @@ def config_faults(config: ModelConfig, folder: Path, *, is_complete: bool) -> It
 
 
 def _declaration_faults(config: ModelConfig) -> Iterator[str]:
-    """What is wrong with the tensors of a configuration to which nothing is added."""
     for kind, entries in (("input", config.input), ("output", config.output)):
         for entry in entries:
             if fault := _fault(entry, f"model {kind}", is_batched=config.max_batch_size > 0):
@@ -262,12 +261,10 @@ def datatype_of(entry: Any) -> str:
 
 
 def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
-    """Whether a shape is one that a configuration allows; -1 is any size."""
     return len(shape) == len(dims) and all(want in (-1, have) for want, have in zip(dims, shape, strict=True))
 
 
 def agree(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether a shape can have both dimensions."""
     return len(first) == len(second) and all(a == b or -1 in (a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -338,7 +335,6 @@ def _file_fault(value: Any, folder: Path) -> str:
 
 
 def _holds_strings(file: Path, count: int) -> bool:
-    """Whether a file consists of so many strings, each behind its length."""
     size, at = file.stat().st_size, 0
     with opened(file) as content:
         for _ in range(count):

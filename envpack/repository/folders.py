@@ -104,7 +104,6 @@ def served_versions(folder: Path, config: ModelConfig) -> list[int]:
 
 
 def missing_version(folder: Path, config: ModelConfig) -> str:
-    """The version to make for a model without a folder of one, which the version_policy allows; ``""`` otherwise."""
     policy: Any = config.version_policy
     return "" if version_folders(folder) else str(next(iter(policy.specific.versions), 1))
 
@@ -223,7 +222,6 @@ _MOST_NAMES = 5
 
 
 def no_models(repository: Path, how: str = "add --repository") -> InputError:
-    """The error for a repository without a Python model or ensemble; ``how`` a user names another repository."""
     if inside := _inside_model(repository):
         return inside
     below = " or ".join(map(path_in_shell, itertools.islice(_repositories_below(repository), _MOST_NAMES)))
@@ -246,7 +244,6 @@ def _inside_model(repository: Path) -> InputError | None:
 
 
 def no_such_model(folder: Path) -> InputError:
-    """The error for a model whose folder does not exist."""
     import difflib
 
     repository, name = folder.parent, folder.name

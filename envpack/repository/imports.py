@@ -97,7 +97,6 @@ def hidden_modules(model_folder: Path, main: str, environment: Path | None) -> d
 
 
 def _is_elsewhere(module: str, environment: Path | None) -> bool:
-    """Whether Python or a package in an environment has a module."""
     if environment is None or not environment.is_dir():
         return module in sys.stdlib_module_names
     places = itertools.product(("", "lib-dynload/", "site-packages/"), (".py", "/__init__.py", ".*so"))

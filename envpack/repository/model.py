@@ -65,7 +65,6 @@ class Model:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Names of the models that an ensemble runs; empty for every other model."""
         return tuple(dict.fromkeys(step.model_name for step in self.config.ensemble_scheduling.step))
 
     @property
@@ -103,7 +102,6 @@ class Model:
 
     @property
     def default_file(self) -> str:
-        """The file that each of its versions must have; ``""`` for a backend whose files are not known."""
         return "" if self.is_ensemble else default_file(self.config, self.backend)
 
     @property
@@ -113,7 +111,6 @@ class Model:
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether its configuration asks for instances on GPUs."""
         return any(group.kind == _KIND_GPU for group in self.config.instance_group)
 
     def served_versions(self) -> list[int]:
@@ -138,7 +135,6 @@ def open_model(folder: Path, *, foreign: bool = False) -> Model:
 
 
 def not_in_python(model: Model) -> InputError:
-    """The error for a model of another backend where only models of the Python backend can be worked on."""
     what = f"this is a model of the backend {model.backend!r}, not a Python model"
     fix = (
         "envpack makes environments and stubs only for models of Triton's Python backend; "
@@ -194,7 +190,6 @@ def config_text(model: Model | Path) -> str:
 
 
 def read_config(file: Path) -> str:
-    """The text of a configuration."""
     if not file.is_file():
         what = "this is not a file" if file.exists() else "this link leads nowhere"
         raise InputError("bad-config", what, "write the model's configuration there", str(file))
@@ -259,7 +254,6 @@ def _is_foreign(folder: Path, backend: str) -> bool:
 
 
 def _has_code(folder: Path) -> bool:
-    """Whether a version has a model.py."""
     return any((version / _MODEL_FILE).is_file() for version in version_folders(folder))
 
 

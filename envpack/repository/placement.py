@@ -127,7 +127,6 @@ def forget_release(model_folder: Path) -> bool:
 
 
 def remove_stub(folder: Path) -> bool:
-    """Remove a stub and its release file; returns whether either existed."""
     return _remove(folder / STUB_NAME) | forget_release(folder)
 
 
@@ -139,7 +138,6 @@ def _remove(file: Path) -> bool:
 
 
 def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
-    """Whether `place_stub` would change nothing."""
     destination = model_folder / STUB_NAME
     return (
         (release is None or names_release(model_folder, release))
@@ -149,12 +147,10 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
 
 
 def has_stub_mode(stub: Path) -> bool:
-    """Whether a stub has the mode that `place_stub` gives it."""
     return stat.S_IMODE(stub.stat().st_mode) == STUB_MODE
 
 
 def names_release(model_folder: Path, release: Release) -> bool:
-    """Whether the release file in a folder is that of a release."""
     file = model_folder / RELEASE_FILE
     return file.is_file() and read_text(file, errors="replace") == f"{release.name_for_stub}\n"
 
@@ -193,12 +189,10 @@ class Backend:
 
     @property
     def stub(self) -> Path:
-        """Path of its stub, whether it exists or not."""
         return self.folder / STUB_NAME
 
     @property
     def library(self) -> Path:
-        """Path of its library, whether it exists or not."""
         return self.folder / library_name(self.name)
 
     @property
@@ -238,7 +232,6 @@ def python_of_backend(name: str) -> str:
 
 
 def library_name(backend: str) -> str:
-    """The name under which a server looks for a backend's library."""
     return f"libtriton_{backend}.so"
 
 

@@ -34,7 +34,6 @@ def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]
 
 
 def cycle_error(circle: Sequence[str], models: Mapping[str, Model]) -> InputError:
-    """The error for ensembles that run each other, which `find_cycles` found among these models."""
     what = f"the ensembles {' -> '.join(circle)} run each other"
     fix = "remove one of them from the steps of another"
     return InputError("ensemble-cycle", what, fix, str(models[circle[0]].folder))

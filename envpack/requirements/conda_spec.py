@@ -47,7 +47,6 @@ def _with_channel_in_front(spec: str) -> str:
 
 
 def _start_of_fields(spec: str) -> int:
-    """Where the brackets at the end of a match spec begin, -1 without any."""
     return spec.find("[", spec.rfind("]", 0, -1) + 1) if spec.endswith("]") else -1
 
 

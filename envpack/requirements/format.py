@@ -40,11 +40,9 @@ class Source:
 
     @property
     def location(self) -> Location:
-        """The file, without a line."""
         return Location(self.path)
 
     def place(self, text: str) -> Location:
-        """The first line that contains a text."""
         return self.location.at(line_of(self.text, text))
 
     def places(self, pattern: str, *, start: int = 0) -> dict[str, Location]:
@@ -59,18 +57,15 @@ class Source:
 
     @functools.cached_property
     def package_places(self) -> dict[str, Location]:
-        """The lines of the packages of a lock in TOML, by their names."""
         return self.places(r'^[ \t]*name = "([^"\n]*)"')
 
     @functools.cached_property
     def project(self) -> Source:
-        """The ``pyproject.toml`` beside a lock; empty if there is none."""
         path = self.path.with_name("pyproject.toml")
         return replace(self, path=path, text=read_text(path) if path.is_file() else "")
 
     @property
     def is_toml(self) -> bool:
-        """Whether the name is that of a TOML file."""
         return self.path.suffix == ".toml"
 
     @functools.cached_property
@@ -130,7 +125,6 @@ def reads(
 
 @functools.cache
 def all_formats() -> tuple[Format, ...]:
-    """All formats in the order of the search."""
     for module in pkgutil.iter_modules(modules.__path__, f"{modules.__name__}."):
         importlib.import_module(module.name)
     return tuple(sorted(_found, key=lambda found: found.order))

@@ -109,7 +109,6 @@ def package_with(name: str) -> str:
 
 
 def is_of_package(module: str) -> bool:
-    """Whether a module is known to be one of a package."""
     return module in _PACKAGES
 
 

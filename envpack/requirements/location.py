@@ -52,7 +52,6 @@ def is_url(text: str) -> bool:
 
 
 def is_http(text: str) -> bool:
-    """Whether a text is an http or https URL with a host and a path."""
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -86,7 +85,6 @@ def local_file(url: str) -> Path | None:
 
 
 def file_name(url: str) -> str:
-    """The last part of a URL's path, decoded."""
     return unquote(urlsplit(url).path.rpartition("/")[2])
 
 

@@ -27,7 +27,6 @@ _HINT = "write the lock again with the tool that wrote it"
 
 
 def is_conda_archive(url: str) -> bool:
-    """Whether a URL or path has the suffix of a conda package."""
     return url.partition("#")[0].endswith(_CONDA_SUFFIXES)
 
 
@@ -143,7 +142,6 @@ class WheelName:
 
 
 def parse_wheel_name(name: str, location: Location) -> WheelName:
-    """Split the file name of a wheel."""
     try:
         package, version, _, tags = parse_wheel_filename(name)
     except InvalidWheelFilename as error:
@@ -184,7 +182,6 @@ def _locked_file(name: str, version: str, url: str, sha256: str, location: Locat
 
 
 def wrong_platform(name: str, location: Location, target: Target) -> InputError:
-    """The error for a package without a wheel that fits the target."""
     python = f"Python {target.minor}, " if target.minor else ""
     return location.error(
         f"wrong platform wheel: no wheel of {name} is for {python}{target.platform} with glibc {target.glibc}",

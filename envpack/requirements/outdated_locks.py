@@ -79,7 +79,6 @@ def refuse_other_python(allowed: str, pythons: str, project: Source, lock: Locat
 
 
 def versions_of(packages: Iterable[Any]) -> Versions:
-    """The versions in the tables of a lock."""
     found: dict[str, set[str]] = {}
     for package in packages:
         if isinstance(package, dict) and isinstance(package.get("name"), str):

@@ -115,11 +115,9 @@ class PipLine:
 
     @property
     def folder(self) -> Path:
-        """The folder that relative paths are resolved against."""
         return self.location.path.parent.absolute()
 
     def path_missing(self, written: str) -> InputError:
-        """The error for a path that does not exist."""
         hint = f"the path is relative to the folder of {self.location.path.name}"
         if written.startswith("/") or is_url(written):
             hint = f"the path is of another machine: name a copy beside {self.location.path.name}, or a release"
@@ -253,7 +251,6 @@ def read_editable(text: str, line: PipLine) -> Project:
 
 
 def _read_project(folder: Path, name: str, extras: str, line: PipLine) -> Project:
-    """A folder as a project; its extras become a requirement, which needs the project's name."""
     if not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
         raise line.location.error(
             f"{line.quoted}: the folder has no Python project", hint="it must have a pyproject.toml or a setup.py"

@@ -114,7 +114,6 @@ def _alternatives(python_range: str) -> tuple[SpecifierSet, ...]:
 
 
 def common_range(ranges: Collection[str]) -> str:
-    """The Python versions that several ranges allow, as one range."""
     different = [found for found in dict.fromkeys(ranges) if found]
     sets = [_alternatives(found) for found in different]
 
@@ -139,7 +138,6 @@ def single_minor(python_range: str) -> str:
 
 
 def minors_in(python_range: str) -> tuple[str, ...]:
-    """The Python 3 minor versions that a range allows."""
     return tuple(f"3.{minor}" for minor in _MINORS if allows_minor(python_range, f"3.{minor}"))
 
 
@@ -175,7 +173,6 @@ def selector_of(line: str) -> str:
 
 
 def selects(selector: str, platform: str) -> bool:
-    """Whether a selector includes a platform."""
     true = {"linux", "unix", *({"linux64", "linux-64", "x86_64", "x86"} if platform == "linux-64" else ())}
     true |= {"aarch64", "linux-aarch64"} if platform == "linux-aarch64" else set()
     false = {"win", "win32", "win64", "win-64", "osx", "osx64", "osx-64", "osx-arm64", "arm64", "linux32", "armv7l"}

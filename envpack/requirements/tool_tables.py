@@ -131,13 +131,11 @@ class ToolTables:
         return [*options, *(["--no-index"] if uv.get("no-index") else [])]
 
     def index_names(self) -> dict[str, str]:
-        """The names of uv's indexes by their addresses."""
         tables = self._named("uv").get("index", [])
         named = [table for table in tables if isinstance(table, dict) and {"name", "url"} <= set(table)]
         return {str(table["url"]): str(table["name"]) for table in named}
 
     def constraints(self) -> list[str]:
-        """The constraints of uv."""
         return self._texts("constraint-dependencies")
 
     def choices(self) -> list[str]:
@@ -179,7 +177,6 @@ class ToolTables:
         return next((url for url, named in self.index_names().items() if named == index), "")
 
     def has_source(self, name: str) -> bool:
-        """Whether ``[tool.uv.sources]`` names a package."""
         return name in self._sources()
 
     def _sources(self) -> Mapping[str, Any]:

@@ -122,7 +122,6 @@ def _unmet(artifact: Artifact, prefix: Path) -> str:
 
 
 def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answers:
-    """The answers in a report, which a process with the artifact's code wrote; ``details`` are what else it wrote."""
     from cattrs import BaseValidationError, Converter
 
     if isinstance(report, dict) and {"step", "error"} <= report.keys():

@@ -45,7 +45,6 @@ OTHER_MODELS = (
 
 
 def bad_artifact(what: str, fix: str, where: Path | str) -> InputError:
-    """The error for an artifact that cannot be served, for the caller to raise."""
     return InputError("bad-artifact", what, fix, str(where))
 
 

@@ -111,7 +111,6 @@ _IGNORED = shutil.ignore_patterns("__pycache__", ".git")
 
 
 def write_artifact(artifact: Artifact, folder: Path) -> None:
-    """Copy an artifact and its requirements into a model's folder, which can be opened then."""
     for below, contents in ((folder / "1", artifact.files), (folder, artifact.requirements)):
         for name, content in contents.items():
             _check_name(name, content, artifact)

@@ -46,7 +46,6 @@ _GIVEN = {"numpy", "sklearn", "joblib", "copy_reg", "__builtin__", *sys.stdlib_m
 
 
 def is_pickle(start: bytes) -> bool:
-    """Whether the first two bytes are those of a pickle, compressed or not."""
     return bool(_PLAIN.match(start) or _COMPRESSED.match(start))
 
 
@@ -144,7 +143,6 @@ def _not_fetched(uri: str, why: str, details: str = "") -> EnvironmentBuildError
 
 
 def _mlflow(uri: str) -> str:
-    """MLflow's program: that beside this interpreter, else the one on PATH."""
     program = program_beside("mlflow") or shutil.which("mlflow")
     if program is None:
         what = "only MLflow can fetch this, and it is not installed"

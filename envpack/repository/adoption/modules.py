@@ -26,7 +26,6 @@ def _yields(function: ast.FunctionDef) -> bool:
 
 
 def read_function(module: str, name: str, python: str) -> Artifact:
-    """Read the sources of a function in the current folder."""
     folder = Path.cwd()
     file = _file_of(folder, module)
     if file is None:
@@ -76,7 +75,6 @@ def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[
 
 
 def _file_of(folder: Path, module: str) -> Path | None:
-    """The file of a module in a folder."""
     path = folder.joinpath(*module.split("."))
     places = (path / "__init__.py", path.with_name(f"{path.name}.py"))
     return next((place for place in places if place.is_file()), None)
@@ -91,7 +89,6 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def _source_of(folder: Path, name: str) -> Path | None:
-    """The file or folder that contains a module."""
     parts = name.split(".")
     file = _file_of(folder, parts[0])
     if file is None:  # a folder without __init__.py counts if it has the module, since an installed package precedes it

@@ -128,7 +128,6 @@ class _Reader:
             self._pip.warnings.append(f"{exported}builds of packages are not read: {read}{likewise}")
 
     def _selector(self, line: int) -> str:
-        """The selector at the end of a line, which may have many entries."""
         if line not in self._selectors:
             self._selectors[line] = selector_of(self._lines[line - 1]) if 0 < line <= len(self._lines) else ""
         return self._selectors[line]
@@ -214,7 +213,6 @@ def _channels(content: Table) -> tuple[str, ...]:
 
 
 def _python(text: str, version: str, location: Location) -> str:
-    """The range of a requirement for Python."""
     try:
         found = python_range(version)
         single_minor(found)

@@ -224,7 +224,6 @@ class PipReader:
 
 
 def index_options(addresses: Sequence[str]) -> list[str]:
-    """Options of a requirements file for indexes, the most important first; none for the public index alone."""
     public = [is_public(address) for address in addresses]
     if not addresses or all(public):
         return []
@@ -233,7 +232,6 @@ def index_options(addresses: Sequence[str]) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is that of the public index."""
     return urlsplit(address).hostname in _PUBLIC
 
 
@@ -275,13 +273,11 @@ def _of_uv_alone(source: Source, read: str) -> Iterator[str]:
 
 
 def _settings_of_uv(file: Path) -> Table:
-    """All of a ``uv.toml``, or ``[tool.uv]`` of a ``pyproject.toml``."""
     content = table_of(parse_toml(read_text(file), Location(file)), Location(file))
     return content if file.name == "uv.toml" else content.table("tool").table("uv")
 
 
 def _indexes(uv: Table) -> list[str]:
-    """The addresses of indexes that any package may come from."""
     general = [index.text("url") for index in uv.tables("index") if index.text("explicit", "") != "true"]
     others = [text for text, _ in uv.texts("extra-index-url")]
     return [*general, *others, uv.text("index-url", "")]

@@ -101,7 +101,6 @@ def _python_range(requires: Table, location: Location) -> str:
 
 
 def _line(name: str, entry: Table, target: Target) -> str:
-    """A package as a line of a requirements file, ``""`` for one that pipenv did not lock and the target excludes."""
     extras = ",".join(text for text, _ in entry.texts("extras"))
     extras = f"[{extras}]" if extras else ""
     text = entry.text("markers", "")

@@ -148,7 +148,6 @@ def _required(pixi: Table, kind: str, platform: str) -> Iterator[tuple[str, str]
 
 
 def default_environment(content: Table) -> Table:
-    """The environment ``default`` of a lock, the only one that envpack reads and writes."""
     environments = content.table("environments")
     if _ENVIRONMENT not in environments:
         raise environments.location.error(

@@ -104,7 +104,6 @@ class _Reader:
         return reachable.of([edge for group in groups for edge in roots.of(group, selected)])
 
     def _refuse_outdated(self, groups: list[str], selected: set[str]) -> None:
-        """Refuse a lock that lacks a dependency of the project beside it."""
         project, locked = self._source.project, versions_of(self._source.toml.get("package", ()))
         of_target, pythons = replace(project, target=self._target), self._python_range()
         refuse_outdated(of_target, self._location, locked, _COMMAND, pythons=pythons)
@@ -151,7 +150,6 @@ class _Reader:
                 yield _Wanted(package, _any_of(markers))
 
     def _extra(self, name: str) -> list[str]:
-        """The names of the packages of an extra."""
         known = {canonicalize_name(extra): extra for extra in self._extras.values}
         if canonicalize_name(name) not in known:
             raise self._location.error(f"there is no extra {quote(name)} in the lock", hint=_HINT)
@@ -159,7 +157,6 @@ class _Reader:
         return [canonicalize_name(re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]) for text, _ in texts]
 
     def _line(self, package: Table, marker: str) -> str:
-        """A package as a line of a requirements file."""
         name, version, source = package.text("name"), package.text("version"), package.table("source")
         files = package.tables("files") or self._metadata.table("files").tables(name)
         hashes = "".join(f" --hash={file.text('hash')}" for file in files)

@@ -104,7 +104,6 @@ class _Reader:
         return self._pip.requirements(self._path, self._python_range(), place)
 
     def _add(self, text: str) -> None:
-        """Add a dependency."""
         location, folder = self._line(text), str(self._path.parent.absolute())
         # PDM's word for the folder of the project.
         text = text.replace(f"file:///{_ROOT}", f"file://{folder}").replace(_ROOT, folder)
