@@ -129,10 +129,7 @@ def _begins_with_manifest(archive: Path) -> bool:
 
 
 def record_in_metadata(path: Path, key: str, value: str) -> bool:
-    """Add a key to the metadata of a placed folder or archive. The store and the packed files do not change.
-
-    Returns whether the metadata changed.
-    """
+    """Add a key to the metadata of a placed folder or archive. The store and the packed files do not change."""
     metadata = read_metadata(path)
     if not metadata or metadata.get(key, "") == value:
         return False

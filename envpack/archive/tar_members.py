@@ -300,10 +300,7 @@ _MOST_STEPS = 40  # links that Linux follows in one path, the first one included
 
 
 def escaping_links(links: Mapping[str, str]) -> Iterator[str]:
-    """The links that lead out of an environment, some of them by way of others.
-
-    Yields paths of links, in the order of ``links``.
-    """
+    """The links that lead out of an environment, some of them by way of others."""
     return (path for path, target in links.items() if _escapes(path, target, links))
 
 

@@ -128,10 +128,7 @@ def _read_local(folder: Path) -> InterpreterPackage | None:
 
 
 def keep_package(cache: Path, *, sha256: str, file: str, fill: Callable[[Path], None]) -> Path:
-    """Put a conda package of another machine's interpreter into the cache, unless it is there.
-
-    Returns the file in the cache.
-    """
+    """Put a conda package of another machine's interpreter into the cache, unless it is there."""
     folder = cache_folder("channel", cache) / sha256[:16]
     with storage_errors(folder), being_made(folder):
         if not (folder / file).is_file():

@@ -169,7 +169,10 @@ async def _install(
     """Install exactly these packages; files contain ``prefix_placeholder`` in the place of ``prefix``."""
     import rattler
 
-    folders = {package["name"].lower(): Path(package_cache, _folder_of(package)) for package in packages}
+    folders = {
+        package["name"].lower(): Path(package_cache, f"{package['name']}-{package['version']}-{package['build']}")
+        for package in packages
+    }
 
     class Links(rattler.InstallerReporter):
         def on_link_start(self, operation: int, package_name: str) -> int:  # noqa: ARG002 - the engine's names
@@ -190,10 +193,6 @@ async def _install(
         reporter=cast("Any", Links)(),
     )
     return {}
-
-
-def _folder_of(package: dict[str, Any]) -> str:
-    return f"{package['name']}-{package['version']}-{package['build']}"
 
 
 def _fault_of(name: str, folder: Path) -> str:
@@ -279,17 +278,12 @@ _OPERATIONS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
 }
 
 
-def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends: nothing reads the result then."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def main(request_file: Path) -> NoReturn:
     """Run the request and write the result; never returns."""
     request = json.loads(request_file.read_text(encoding="utf-8"))
-    end_with_parent(request["parent"])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent ends, nothing reads the result
+    if os.getppid() != request["parent"]:
+        os._exit(1)
     sys.path[:] = request["import_path"]
     try:
         result = asyncio.run(_OPERATIONS[request["operation"]](**request["arguments"]))

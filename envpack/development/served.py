@@ -186,7 +186,9 @@ class Served:
             frames = self._end_load(folder, before) if error.timed_out else ()
             self._ending[name] = time.monotonic() + _ENDING_SECONDS, self._stubs(name) - before
             if error.timed_out:
-                state.error = load_timeout(self._timeout, frames, folder, on_server)
+                places = [line for frame in frames for line in _place(frame, folder, on_server)]
+                ended = f"not loaded after {self._timeout:g} s, and ended"
+                state.error = "\n".join([ended, *places, "--timeout allows more time"])
             else:
                 state.error = self._with_cause(load_failure(error.message, folder, on_server, log), folder)
             state.phase = "failed"
@@ -278,12 +280,6 @@ def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
     if is_poll_failure(message) and (better := configuration_error(log)):
         reason = better
     return "\n".join([reason, *places, *details])
-
-
-def load_timeout(seconds: float, frames: Sequence[str], folder: Path, on_server: str) -> str:
-    """What is said of a load that took too long, in lines."""
-    places = [line for frame in frames for line in _place(frame, folder, on_server)]
-    return "\n".join([f"not loaded after {seconds:g} s, and ended", *places, "--timeout allows more time"])
 
 
 def _syntax_frame(reason: str, folder: Path, on_server: str) -> list[str]:

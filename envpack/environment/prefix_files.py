@@ -238,7 +238,10 @@ def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dic
     if fresh or len(known) > len(regular):
         newest = (started - _SETTLED) * 1e9
         settled = (file for file in regular if max(file.stamp[1:3]) < newest)
-        _remember(memory, {file.path: (*file.stamp, digests[file.path]) for file in settled})
+        kept = {file.path: (*file.stamp, digests[file.path]) for file in settled}
+        with contextlib.suppress(OSError):  # without the cache the next call takes longer
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            write_text(memory, json.dumps({"schema": _SCHEMA, "files": kept}))
     return digests
 
 
@@ -253,12 +256,6 @@ def _remembered(memory: Path) -> dict[str, tuple[int | str, ...]]:
         return {path: tuple(known) for path, known in cached["files"].items()} if cached["schema"] == _SCHEMA else {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
-
-
-def _remember(memory: Path, known: Mapping[str, tuple[int | str, ...]]) -> None:
-    with contextlib.suppress(OSError):  # without the cache the next call takes longer
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        write_text(memory, json.dumps({"schema": _SCHEMA, "files": known}))
 
 
 def content_digest(files: Sequence[PrefixFile], digests: Mapping[str, str]) -> str:

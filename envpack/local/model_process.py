@@ -174,10 +174,7 @@ class ModelProcess:
         self.close()
 
     def end(self, reason: str) -> str:
-        """End the process because it takes too long; it writes its stack to its output before.
-
-        Returns such an error.
-        """
+        """End the process because it takes too long; it writes its stack to its output before."""
         self.took_too_long = True
         self._ended_because = self._ended_because or reason
         self._child.send_signal(signal.SIGABRT)

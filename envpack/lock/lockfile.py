@@ -126,7 +126,9 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
         "pip": sorted(set(requirements.pip)),
         "constraints": sorted(set(requirements.constraints)),
         "options": [" ".join(map(public_url, option.split())) for option in requirements.pip_options],
-        "projects": [_project_digest(project) for project in requirements.projects],
+        "projects": [
+            _digest([[name, sha256_of(file)] for name, file in _sources(project)]) for project in requirements.projects
+        ],
         **({"wheels": wheels} if (wheels := _local_wheels(requirements)) else {}),
         **(
             {"indexes": sorted([name, public_url(url)] for name, url in requirements.indexes)}
@@ -166,11 +168,6 @@ def _local_wheels(requirements: Requirements) -> list[str]:
     return [sha256_of(file) for file in sorted(files) if file.is_file()]
 
 
-def _project_digest(folder: Path) -> str:
-    """Digest of a local project's sources, the same for a copy of the project elsewhere."""
-    return _digest([[name, sha256_of(file)] for name, file in _sources(folder)])
-
-
 def _sources(folder: Path) -> Iterator[tuple[str, Path]]:
     seen: set[str] = set()  # links can lead in circles
     for root, folders, files in os.walk(folder, followlinks=True):
@@ -203,10 +200,7 @@ _HEADER = "# Written by `envpack lock`, which also updates it; pixi and rattler 
 
 
 def write_lock(lock: Lock, file: Path) -> bool:
-    """Write a lockfile in one step; a file with the same content is not touched.
-
-    Returns whether the file was written.
-    """
+    """Write a lockfile in one step; a file with the same content is not touched."""
     text = lock.text
     if file.is_file() and read_text(file, errors="replace") == text:
         return False

@@ -225,14 +225,10 @@ def _build_wheel(project: Path, target: Target, python: Path, folder: Path, vari
             what = f"the wheel of {project.name} is for this machine, not for {target.platform}"
             fix = f"build it on a {target.machine} machine and require the wheel"
             raise EnvironmentBuildError("build-failed", what, fix, str(project))
-        return _store_wheel(wheels[0], folder)
-
-
-def _store_wheel(wheel: Path, folder: Path) -> Path:
-    """Move the wheel into a folder named after its content, so that locks stay valid after later builds."""
-    stored = folder / hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]
-    stored.mkdir(exist_ok=True)
-    return wheel.replace(stored / wheel.name)
+        # In a folder named after its content, so that locks stay valid after later builds.
+        stored = folder / hashlib.sha256(wheels[0].read_bytes()).hexdigest()[:16]
+        stored.mkdir(exist_ok=True)
+        return wheels[0].replace(stored / wheels[0].name)
 
 
 def install_pip(

@@ -170,18 +170,15 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
     names = []
     for name in options.channels:
         if name == LOCAL_CHANNEL:
-            _check_host(target)
+            if target.platform != host_platform():
+                what = f"the channel 'local' has interpreters of this machine, none for {target.platform}"
+                fix = "name a channel that has Python for it, such as --channel conda-forge"
+                raise UsageError("no-channel", what, fix)
             package = local_channel(options.interpreter(target, progress), cache=options.cache, progress=progress)
             names.append(package.channel.as_uri())
         else:
             names.append(name)
     return options.settings.resolve(names)
-
-
-def _check_host(target: Target) -> None:
-    if target.platform != host_platform():
-        what = f"the channel 'local' has interpreters of this machine, none for {target.platform}"
-        raise UsageError("no-channel", what, "name a channel that has Python for it, such as --channel conda-forge")
 
 
 def _check_target(requirements: Requirements, target: Target) -> None:

@@ -41,10 +41,6 @@ _NO_PACKAGES = {
 }
 
 
-def required_names(message: str) -> list[str]:
-    return list(dict.fromkeys(normalise_name(name) for name in _REQUIRED.findall(_flat(message))))
-
-
 def without_wheel(message: str) -> str:
     """The normalised name of the package that has no wheel, ``""`` if none is named."""
     flat = _flat(message)
@@ -302,7 +298,7 @@ _UNKNOWN = ErrorPattern(
 
 
 def _required(output: str, requirements: Sequence[str]) -> list[str]:
-    names = required_names(output)
+    names = dict.fromkeys(normalise_name(name) for name in _REQUIRED.findall(_flat(output)))
     return [requirement for name in names for requirement in requirements if requirement_name(requirement) == name]
 
 

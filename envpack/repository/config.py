@@ -141,7 +141,8 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         reason = reason.rstrip(".")
         what = f"not a valid Triton model configuration: {reason}"
-        fix = _syntax_fix(reason, text, line or 0, message.DESCRIPTOR.file.pool)
+        pool, before = message.DESCRIPTOR.file.pool, "\n".join(text.splitlines()[: line or 0])
+        fix = _FIRST.get(text.lstrip()[:1]) or _name_fix(reason, pool) or _form_fix(reason, before)
         raise InputError("bad-config", what, fix, f"{where}:{line}" if line else str(where)) from error
     parsed: ModelConfig = message
     return parsed
@@ -306,12 +307,6 @@ _FIRST = {  # what a configuration cannot begin with
     "{": "this is JSON: write the fields without the braces around them and the quotes around their names",
 }
 _TRAILING_COMMA = re.compile(r",(?:\s|#[^\n]*\n)*\]")
-
-
-def _syntax_fix(reason: str, text: str, line: int, pool: Any) -> str:
-    """How to correct a configuration."""
-    before = "\n".join(text.splitlines()[:line])
-    return _FIRST.get(text.lstrip()[:1]) or _name_fix(reason, pool) or _form_fix(reason, before)
 
 
 def _name_fix(reason: str, pool: Any) -> str:

@@ -72,7 +72,10 @@ def imported_modules(model_folder: Path, python: str, main: str = "model.py") ->
     ``google.cloud.storage``, for the parts up to the package.
     """
     found: dict[str, str] = {}
-    given = _given_modules(int(python.split(".")[1]))
+    # What is given: no package provides it, or needs to provide it.
+    minor = int(python.split(".")[1])
+    replaced = set[str]().union(*(modules for since, modules in _REPLACED.items() if since <= minor))
+    given = {*sys.stdlib_module_names, *_OF_OTHER_PYTHONS, *_OF_BACKEND}.union(*_REPLACED.values()) - replaced
     for version in version_folders(model_folder):
         local = {entry.name.partition(".")[0] for folder in (version, model_folder) for entry in folder.iterdir()}
         for file, one, _ in _followed(version, main):
@@ -116,12 +119,6 @@ def find_own_module(module: str, model_folder: Path) -> Path | None:
             if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
                 return package
     return None
-
-
-def _given_modules(minor: int) -> set[str]:
-    """What no package provides or needs to provide for a minor version of Python 3."""
-    replaced = set[str]().union(*(modules for since, modules in _REPLACED.items() if since <= minor))
-    return {*sys.stdlib_module_names, *_OF_OTHER_PYTHONS, *_OF_BACKEND}.union(*_REPLACED.values()) - replaced
 
 
 def _followed(version: Path, main: str) -> Iterator[tuple[Path, _Import, list[Path]]]:

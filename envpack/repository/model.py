@@ -160,7 +160,9 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     except InputError as error:
         return None, (*faults, error)
     if config.name and config.name != folder.name:
-        faults.append(_name_mismatch(folder, config.name))
+        what = f"the configuration names the model {config.name!r}, but its folder is {folder.name!r}"
+        fix = "remove the name field or rename the folder: Triton requires the same name"
+        faults.append(InputError("model-name-mismatch", what, fix, str(folder / CONFIG_NAME)))
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
     faults += _long_name_faults(folder, config)
     backend = "" if is_ensemble else backend_of(config, folder)
@@ -208,12 +210,6 @@ def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]
         if is_too_long(value):
             what = f"no file can have the name that {field} gives: a name has at most {LONGEST_NAME} bytes"
             yield InputError("bad-path", what, "give the file a shorter name", str(folder / CONFIG_NAME))
-
-
-def _name_mismatch(folder: Path, name: str) -> InputError:
-    what = f"the configuration names the model {name!r}, but its folder is {folder.name!r}"
-    fix = "remove the name field or rename the folder: Triton requires the same name"
-    return InputError("model-name-mismatch", what, fix, str(folder / CONFIG_NAME))
 
 
 def _encoding_faults(folder: Path) -> Iterator[InputError]:

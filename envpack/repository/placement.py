@@ -173,11 +173,7 @@ def _place_binary(binary: Path, model_folder: Path) -> bool:
 
 def unpacking_backends(models: Iterable[Model]) -> tuple[str, ...]:
     """The backends that unpack archives for these models, sorted; two must not unpack at the same time."""
-    return tuple(sorted({model.backend for model in models if _has_archive(model)}))
-
-
-def _has_archive(model: Model) -> bool:
-    return model.environment is not None and model.environment.is_file()
+    return tuple(sorted({model.backend for model in models if model.environment and model.environment.is_file()}))
 
 
 @dataclass(frozen=True)

@@ -110,17 +110,13 @@ def daemon_errors() -> Iterator[None]:
     except (docker.errors.DockerException, requests.RequestException) as error:
         text = str(getattr(error, "explanation", None) or error)
         if any(phrase in text for phrase in _NO_GPU):
-            raise no_gpu(text) from error
+            fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
+            raise ServerError("no-gpu", f"this daemon has no access to a GPU: {text}", fix) from error
         if "invalid reference format" in text:
             fix = "correct the name: registry/name:tag, in lower case"
             raise ServerError("image-missing", f"no image has such a name: {text}", fix) from error
         fix = "read the daemon's log; docker info shows whether the daemon is running"
         raise ServerError("docker-failed", f"the container daemon failed: {text}", fix) from error
-
-
-def no_gpu(text: str) -> ServerError:
-    fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
-    return ServerError("no-gpu", f"this daemon has no access to a GPU: {text}", fix)
 
 
 def _connect(address: str) -> Daemon:

@@ -23,8 +23,6 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
 
     Everything but the last byte of each is sent before; then the last bytes follow. Threads would take longer to send
     their requests than a small model needs to answer one.
-
-    Returns for each request the output tensors, or why there are none.
     """
     late = RequestError(f"no response within {timeout:g} s", timed_out=True)
     return _sent(client, messages, timeout, lambda response, _: _tensors(response), late)

@@ -92,7 +92,9 @@ def plan_matrix(
     for cell in cells:
         other = named.setdefault(cell.identifier, cell)
         if other is not cell:
-            raise _same_identifier(cell, other)
+            what = f"two Pythons for {cell.identifier}: {other.target.library} and {cell.target.library}"
+            fix = "give one of them, or compile them one after the other with another --output"
+            raise UsageError("same-identifier", what, fix)
     return tuple(named[name] for name in _selected(list(named), only, skip))
 
 
@@ -111,12 +113,6 @@ def _selected(identifiers: list[str], only: Sequence[str], skip: Sequence[str]) 
 
 def _nothing_selected(message: str, identifiers: list[str]) -> UsageError:
     return UsageError("nothing-selected", message, f"there are {', '.join(identifiers)}")
-
-
-def _same_identifier(cell: Cell, other: Cell) -> UsageError:
-    what = f"two Pythons for {cell.identifier}: {other.target.library} and {cell.target.library}"
-    fix = "give one of them, or compile them one after the other with another --output"
-    return UsageError("same-identifier", what, fix)
 
 
 def compile_stubs(

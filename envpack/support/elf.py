@@ -155,8 +155,6 @@ def strip_environment(prefix: Path) -> set[Path]:
     """Remove debug information and unneeded symbols from all libraries and programs below a folder.
 
     Files can be hard links to an installer's cache, so each is replaced by a stripped copy if that is smaller.
-
-    Returns the files that were replaced.
     """
     program = shutil.which("strip")
     if not program:

@@ -134,7 +134,10 @@ def run_model(
     if output is not None and responses and responses[-1].error is None:  # an error leaves an earlier file as it is
         save_arrays(responses[-1].outputs, output)
     if save_sample and done.trial.ok:
-        done = dataclasses.replace(done, saved=_save_samples(done.trial, project.repository / name))
+        file = project.repository / name / SAMPLES_FILE
+        answered = [(tuple(map(readable, answer.request.inputs)), answer.outputs) for answer in done.trial.answers]
+        add_samples(file, done.trial.config, answered)
+        done = dataclasses.replace(done, saved=file)
     return done
 
 
@@ -144,13 +147,6 @@ def _kept(made: Path, record: Path | None) -> Path | None:
     with replaced_file(record) as temporary:
         shutil.copyfile(made, temporary)
     return record
-
-
-def _save_samples(trial: Trial, folder: Path) -> Path:
-    file = folder / SAMPLES_FILE
-    answered = [(tuple(map(readable, answer.request.inputs)), answer.outputs) for answer in trial.answers]
-    add_samples(file, trial.config, answered)
-    return file
 
 
 def _moved(text: str, project: Project) -> str:

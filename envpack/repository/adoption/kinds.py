@@ -45,10 +45,6 @@ _FIRST_WITH_NUMPY_2 = (1, 4, 2)  # of scikit-learn; those before do not exclude 
 _GIVEN = {"numpy", "sklearn", "joblib", "copy_reg", "__builtin__", *sys.stdlib_module_names}
 
 
-def is_pickle(start: bytes) -> bool:
-    return bool(_PLAIN.match(start) or _COMPRESSED.match(start))
-
-
 def read_estimator(file: Path, python: str) -> Artifact:
     """Read which packages a pickled model needs; what it expects and answers, only the model itself knows."""
     content = _content(file)
@@ -172,7 +168,7 @@ def _read(path: Path, python: str, *, native: bool) -> Artifact:
         return read_mlflow_model(path if path.is_dir() else path.parent)
     with opened(path) as content:
         start = content.read(2)
-    if is_pickle(start):
+    if _PLAIN.match(start) or _COMPRESSED.match(start):
         return read_estimator(path, python)
     if start[:1] != b"\x08":  # the first field of an ONNX model
         in_model = "requirements belong in the folder of a model; `envpack init --template` lists templates for one"

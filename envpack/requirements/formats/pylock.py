@@ -29,8 +29,6 @@ if TYPE_CHECKING:
         Package,
         PackageArchive,
         PackageDirectory,
-        PackageSdist,
-        PackageWheel,
         Pylock,
         PylockSelectError,
     )
@@ -276,7 +274,8 @@ def _file(package: Package, file: object, location: Location, target: Target) ->
     from packaging.pylock import PackageArchive, PackageSdist, PackageWheel
 
     if isinstance(file, (PackageWheel, PackageSdist)) or (isinstance(file, PackageArchive) and _is_wheel(file)):
-        return locked_file(file.path or file.url or "", _hash(file), location, target, size=file.size or 0)
+        sha256 = file.hashes.get("sha256", "")
+        return locked_file(file.path or file.url or "", sha256, location, target, size=file.size or 0)
     raise location.error(
         f"{package.name} is from a repository, or from an archive that is no release, and envpack builds neither",
         hint=f"build a wheel of it with pip wheel, name that as the source of {package.name}, and lock again",
@@ -285,10 +284,6 @@ def _file(package: Package, file: object, location: Location, target: Target) ->
 
 def _is_wheel(file: PackageArchive) -> bool:
     return file_name(file.path or file.url or "").endswith(".whl")
-
-
-def _hash(file: PackageArchive | PackageWheel | PackageSdist) -> str:
-    return file.hashes.get("sha256", "")
 
 
 def _reason(error: Exception) -> str:
