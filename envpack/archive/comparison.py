@@ -208,7 +208,6 @@ def is_record(path: str) -> bool:
 
 
 def read_record(path: str, content: bytes) -> Package | None:
-    """The package of an installation record; ``None`` if the record is damaged."""
     try:
         if _CONDA.fullmatch(path):
             record = parse_json(content)

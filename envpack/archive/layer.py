@@ -97,7 +97,6 @@ class Unpacker(Folders):
         self._modes = modes
 
     def write(self, path: str, kind: str, target: str, content: Iterator[bytes]) -> str:
-        """Write a folder, a link or a file; returns the SHA-256 of a file, ``""`` for the others."""
         self.make(path if kind == "folder" else path.rpartition("/")[0])
         if kind == "folder":
             return ""
@@ -121,7 +120,6 @@ class LayerUnpacker(Unpacker):
         super().__init__(folder, _MODES)
 
     def unpack(self, layer: Path, limit: int) -> int:
-        """Unpack a layer; returns the size of its files."""
         written = 0
         with opened_archive(layer, limit) as reader:
             for member in reader:

@@ -230,7 +230,6 @@ def describes(manifest: object, environment: Environment, selection: Selection, 
 
 
 def holds(folder: Path, environment: Environment, selection: Selection, final_prefix: str) -> bool:
-    """Whether the manifest of a folder describes this selection of an environment's files with this final prefix."""
     try:
         manifest = read_json(folder / MANIFEST)
         return describes(manifest, environment, selection, final_prefix)
@@ -289,7 +288,6 @@ class Format:
 
 
 def format_costs(metadata: Mapping[str, Any]) -> tuple[Format, ...]:
-    """Bytes and seconds that each format of a placed environment costs."""
     unpacked = metadata.get("unpacked", {"files": 0, "size": 0})
     files, size = int(unpacked.get("files", 0)), int(unpacked.get("size", 0))
     archive = int(metadata.get("size", 0)) if "form" in metadata else 0

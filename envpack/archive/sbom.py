@@ -71,7 +71,6 @@ def _component(package: Package) -> dict[str, object]:
 
 
 def _license(text: str) -> dict[str, object]:
-    """An SPDX expression if the text is one, otherwise a license with that name."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:

@@ -124,7 +124,6 @@ def find_segments(store: Path, names: Collection[str]) -> dict[str, tuple[Path, 
 
 
 def copy_segment(archive: Path, segment: Segment, write: Callable[[memoryview], object]) -> int:
-    """Pass the bytes of a segment to ``write``; returns its checksum."""
     from isal import isal_zlib
 
     buffer = memoryview(bytearray(_BUFFER))

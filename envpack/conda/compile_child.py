@@ -36,7 +36,6 @@ def compile_file(path):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 
 
 
 def code_in(file):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """The code object in a file of byte code."""
     with open(file, "rb") as content:  # noqa: PTH123
         return marshal.loads(content.read()[16:])  # noqa: S302 - it was just written
 

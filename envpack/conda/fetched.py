@@ -74,7 +74,6 @@ def mark_fetched_used(executable: Path) -> None:
 
 
 def fetching_forbidden() -> FetchError | None:
-    """The error if uv's settings forbid to fetch interpreters."""
     setting = os.environ.get("UV_PYTHON_DOWNLOADS", "").lower()
     if setting not in _FORBIDDING:
         return None

@@ -279,7 +279,6 @@ _OPERATIONS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
 
 
 def main(request_file: Path) -> NoReturn:
-    """Run the request and write the result; never returns."""
     request = json.loads(request_file.read_text(encoding="utf-8"))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent ends, nothing reads the result
     if os.getppid() != request["parent"]:

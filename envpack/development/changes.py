@@ -61,7 +61,6 @@ class ModelFiles:
         return frozenset(folder for folder in self.folders if folder.name.isdecimal())
 
     def with_sources(self, later: ModelFiles) -> ModelFiles:
-        """The same requirements, with the sources of a later time."""
         return ModelFiles(later.sources, self.requirements, later.folders)
 
 
@@ -82,7 +81,6 @@ class Snapshot:
                 yield Change(name, of_requirements=False)
 
     def lost_in(self, now: Snapshot) -> bool:
-        """Whether files of a model are gone in a later snapshot."""
         return any(
             self.models[name].names() - files.names() for name, files in now.models.items() if name in self.models
         )

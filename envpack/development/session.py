@@ -245,7 +245,6 @@ class Session:
         return model is not None and model.environment != self._built[change.model]
 
     def _build(self, name: str) -> bool:
-        """Build a model's environment, if it has one; whether the model can be loaded."""
         model = self._models.model(name)
         if model is None:
             return True  # what is wrong is reported instead of a load
@@ -290,7 +289,6 @@ class Session:
         return frozenset(filter(Path.is_dir, found)) | {self._project.repository}
 
     def _count_death(self, how: str, output: str, seconds: float) -> None:
-        """Report the end of a server, which is then started again."""
         self._deaths = 1 if seconds > _LONG_LIFE else self._deaths + 1
         lines = "\n".join(last_lines(output))
         if self._deaths >= _MOST_DEATHS:

@@ -77,7 +77,6 @@ class Assembly:
 
     @property
     def runs_here(self) -> bool:
-        """Whether this machine can run programs of the target."""
         return self.lock.target.machine == this_machine()
 
 

@@ -117,7 +117,6 @@ def require_library(prefix: Path, minor: str) -> None:
 
 
 def check_consistency(prefix: Path, python: Path) -> None:
-    """Check that the dependencies of each installed Python package are installed, in versions that it accepts."""
     with ended_in_time():
         ended = run_uv(["pip", "check", "--python", python], timeout=_STARTING)
     wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
@@ -130,7 +129,6 @@ def check_consistency(prefix: Path, python: Path) -> None:
 
 
 def _paths(file: Path) -> Iterator[str]:
-    """The lines of a ``.pth`` file that are paths, not imports or comments."""
     if not file.is_file():
         return
     for line in read_text(file, errors="replace").splitlines():

@@ -114,7 +114,6 @@ def take_inventory(prefix: Path, owners: Owners, progress: Progress = SILENT) ->
 
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
-    """Write `INVENTORY` into an environment; returns the SHA-256 of that file."""
     content = inventory_text(entries)
     write_text(prefix / INVENTORY, content)
     return hashlib.sha256(content.encode()).hexdigest()

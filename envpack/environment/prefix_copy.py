@@ -90,7 +90,6 @@ def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], r
 
 
 def restored(content: bytes, path: Path, placeholder: str, *, binary: bool) -> bytes:
-    """The content of a file before an installer replaced its placeholder by a path."""
     old, new = os.fsencode(path), os.fsencode(placeholder)
     if not binary:
         return re.sub(_BEFORE + _any([path]), lambda _: new, content)

@@ -123,7 +123,6 @@ def _forget_local_origin(record: Path) -> None:
 
 
 def update_records(prefix: Path, changed: set[Path]) -> None:
-    """Update the installation records of Python packages for files that changed after the installation."""
     for record in sorted(prefix.glob("lib/python3.*/site-packages/*.dist-info/RECORD")):
         _update_record(record, changed)
 

@@ -52,7 +52,9 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
     try:
         libraries = _in_folder(path) if path.is_dir() else _in_archive(path)
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from error
+        what = f"the execution environment cannot be read: {error.strerror or error}"
+        fix = "give the folder or the archive of an execution environment"
+        raise InputError("environment-unreadable", what, fix, str(path)) from error
     glibc, needed_glibcxx = _recorded(path)
     return EnvironmentFacts(
         path, libraries.python, libraries.machine, glibc or libraries.glibc, libraries.glibcxx, needed_glibcxx
@@ -126,7 +128,6 @@ def archived_numpy(file: Path) -> str:
 
 
 def _listed_libraries(inventory: bytes) -> set[str] | None:
-    """The relevant libraries of an inventory, ``None`` if the inventory is damaged."""
     try:
         paths = [entry.path for entry in parse_inventory(inventory) if entry.kind in ("file", "program")]
     except ValueError:
@@ -135,7 +136,6 @@ def _listed_libraries(inventory: bytes) -> set[str] | None:
 
 
 def _python_of(member: str) -> str:
-    """The minor version if a member of an environment is its libpython, else ``""``."""
     folder, _, file = member.removeprefix("./").rpartition("/")
     return minor_of_libpython(file) if folder == "lib" else ""
 
@@ -154,11 +154,6 @@ def _recorded(path: Path) -> tuple[str, str]:
 
 def _version(recorded: object) -> str:
     return recorded if isinstance(recorded, str) and _VERSION.fullmatch(recorded) else ""
-
-
-def _unreadable(path: Path, reason: str) -> InputError:
-    fix = "give the folder or the archive of an execution environment"
-    return InputError("environment-unreadable", f"the execution environment cannot be read: {reason}", fix, str(path))
 
 
 @dataclass(frozen=True, kw_only=True)

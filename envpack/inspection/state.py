@@ -67,7 +67,6 @@ def own_requirements(project: Project, model: Model, release: Release, built_for
 
 
 def build_state(project: Project, model: Model, release: Release) -> BuildState:
-    """Compare a model's requirements with those that its execution environment was built from."""
     settings = project.of(model.folder.name)
     if model.is_ensemble or settings.from_prefix:
         return BuildState("unknown")

@@ -139,7 +139,6 @@ def _lone_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
 
 
 def _numpy_of(environment: Path) -> int:
-    """Major version of the environment's NumPy, 0 if it has none."""
     packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":

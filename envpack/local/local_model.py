@@ -163,7 +163,6 @@ class LocalModel:
             open_.is_cancelled = True
 
     def stop(self) -> None:
-        """Finalize the model once it has answered, and end its process."""
         self._close_queue()
         if not self._limit.wait(self._limit.end(), self._has_ended):
             self.process.end(f"{self._limit} passed while it had requests to answer; {MORE_TIME}")

@@ -63,7 +63,6 @@ def _complete_groups(config: Any, name: str) -> None:
 
 
 def completion_fault(answer: str) -> str:
-    """What ends a server in the completion of a model; ``""`` for nothing."""
     policy = json.loads(answer).get("model_transaction_policy", {})
     decoupled = policy.get("decoupled", False) if isinstance(policy, dict) else False
     what = f"auto_complete_config sets decoupled to the number {decoupled}, on which servers end: set True or False"

@@ -143,7 +143,6 @@ _VARIABLE = "ENVPACK_RUN"
 
 
 def check_debug_port(port: int) -> None:
-    """Check that a debugger can listen at a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -197,7 +196,6 @@ class Instruments:
         return found
 
     def _debugger(self, python: Python, progress: Progress) -> str:
-        """A folder that has debugpy, ``""`` if the environment has it."""
         if next(python.prefix.glob("lib/python3.*/site-packages/debugpy"), None) is not None:
             return ""
         from envpack.support.uv import run_uv

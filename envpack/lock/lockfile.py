@@ -90,7 +90,6 @@ class Lock:
 
     @classmethod
     def parse(cls, text: str, file: Path) -> Lock:
-        """The lock with this text; ``file`` is where it came from, for errors."""
         from envpack.support.tables import parse_yaml
 
         try:

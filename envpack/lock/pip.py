@@ -319,7 +319,6 @@ def check_lines(requirements: Requirements, target: Target) -> None:
 
 
 def check_files(packages: Sequence[PipPackage], requirements: Requirements, target: Target) -> None:
-    """Check the files that were chosen against the hashes of the lines that apply to the target."""
     by_name = {package.name: package for package in packages}
     hashed = set()
     for line in applying((*requirements.pip, *requirements.constraints), target):

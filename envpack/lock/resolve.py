@@ -109,7 +109,6 @@ def _remembered(file: Path) -> Lock | None:
 
 
 def lock_requirements(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """Resolve requirements to every package that they need on the target."""
     check_requirements(requirements, target, options.sources)
     _check_update(options)
     channels = resolve_channels(options, target, progress)
@@ -246,7 +245,6 @@ class _Resolver:
         return named and package.name not in self._updated()
 
     def pip(self, requirements: Requirements, conda: Sequence[CondaPackage]) -> tuple[PipPackage, ...]:
-        """Exact wheels for pip requirements and local projects, in addition to the conda packages."""
         wheels = self._build_projects(requirements)
         self.progress.begin(f"resolve {counted(len(requirements.pip), 'pip requirement')}")
         previous = self.options.previous

@@ -42,7 +42,6 @@ _NO_PACKAGES = {
 
 
 def without_wheel(message: str) -> str:
-    """The normalised name of the package that has no wheel, ``""`` if none is named."""
     flat = _flat(message)
     match = _WHEELS_REQUIRED.search(flat) or _NO_WHEEL.search(flat)
     return normalise_name(match[1]) if match else ""
@@ -164,7 +163,6 @@ def uv_error(
     own: Mapping[str, str] = NO_PLACES,
     constraints: Sequence[str] = (),
 ) -> EnvironmentBuildError | StorageError:
-    """The error for a failed run of uv."""
     output = completed.stderr
     lines = "\n".join(line for line in completed.last_lines().splitlines() if not line.startswith("Using "))
     failing = failing_requirement(output, requirements)

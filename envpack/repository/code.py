@@ -124,7 +124,6 @@ def reads_requested_outputs(folder: Path) -> bool:
 
 
 def reads_request_parameters(folder: Path) -> bool:
-    """Whether the code of a model reads parameters of requests, which are JSON."""
     return any(_PARAMETERS.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
@@ -134,7 +133,6 @@ def gives_configurations(folder: Path) -> bool:
 
 
 def reads_parameter(folder: Path, name: str) -> bool:
-    """Whether the code of a model may read a parameter of its configuration, which it names in a string."""
     named = re.compile(rf"""(["']){re.escape(name)}\1""")
     return any("parameters" in text and named.search(text) for text in map(_text, _code(folder)))
 

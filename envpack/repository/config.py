@@ -310,7 +310,6 @@ _TRAILING_COMMA = re.compile(r",(?:\s|#[^\n]*\n)*\]")
 
 
 def _name_fix(reason: str, pool: Any) -> str:
-    """Which value or field is meant; ``""`` if that is not the error."""
     if found := _NO_VALUE.search(reason):
         names = pool.FindEnumTypeByName(found["type"]).values_by_name
         listed = ", ".join(name for name in names if name != _NOTHING)

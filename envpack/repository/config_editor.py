@@ -39,12 +39,10 @@ class Field:
 
 
 def get_string_parameter(config: ModelConfig, key: str) -> str:
-    """The value of ``parameters[key]``, empty if the parameter is not set."""
     return config.parameters[key].string_value if key in config.parameters else ""
 
 
 def set_execution_environment(text: str, path_value: str, where: str | Path) -> str:
-    """`set_string_parameter` for the path of the model's execution environment."""
     return set_string_parameter(text, EXECUTION_ENVIRONMENT, path_value, where)
 
 

@@ -55,10 +55,7 @@ def file_in(folder: Path, name: str) -> Path:
 
 
 def is_for_authors(path: str) -> bool:
-    """Whether a path below a model's folder is of no use to a server: tests, samples, and what trained the model.
-
-    Servers warn of such folders.
-    """
+    """Whether a path below a model's folder is of no use to a server: tests, samples, and what trained the model."""
     first = path.partition("/")[0]
     return first in _OF_AUTHORS or (first == path and _TEST.fullmatch(path) is not None)
 
@@ -287,7 +284,6 @@ def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
 
 
 def _repositories_below(folder: Path) -> Iterator[Path]:
-    """Folders with models below a folder, the nearest first."""
     level, left = [folder], _MOST_FOLDERS
     for _ in range(_DEPTH):
         level = list(itertools.islice((inner for one in level for inner in _folders_in(one)), left))

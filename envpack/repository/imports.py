@@ -54,7 +54,6 @@ class _Import:
     line: int
 
     def packages(self) -> Iterator[str]:
-        """The first parts of the imported names, up to the package that has them."""
         for name in self.names or ("",):
             yield package_part(f"{self.module}.{name}")
 

@@ -144,10 +144,7 @@ def not_in_python(model: Model) -> InputError:
 
 
 def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Model | None, tuple[InputError, ...]]:
-    """Read the model in ``folder`` as far as possible, and return all of its errors, not only the first.
-
-    Returns the model, None if its configuration cannot be read, and the errors that `open_model` would raise.
-    """
+    """Read the model in ``folder`` as far as possible, and return all of its errors, not only the first."""
     folder = whole_path(folder)
     if is_too_long(folder.name) or not folder.is_dir():
         return None, (no_such_model(folder),)

@@ -108,10 +108,7 @@ def _require_replaceable(file: Path) -> None:
 
 
 def place_stub(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
-    """Copy a stub into a model's folder, under the name that the server looks for and with mode 0755.
-
-    Returns whether anything changed: False if the same stub exists with the right mode and release file.
-    """
+    """Copy a stub into a model's folder, under the name that the server looks for and with mode 0755."""
     if release is None or names_release(model_folder, release):
         return _place_binary(binary, model_folder)
     # If the process is interrupted, no stub is left beside the release file of another stub.

@@ -169,7 +169,6 @@ def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
 
 
 def model_name(repository: Path, text: str) -> str:
-    """The folder name of the model that a user names, by that name or by a path to its folder."""
     name = text.rstrip("/")
     plain = "/" not in name and name not in ("", ".", "..")
     # Links stay: the server sees the name in the repository.

@@ -113,8 +113,6 @@ def reads(
     # Whether a file with a name and a text holds requirements; without it, every one does.
     holds: Callable[[str, str], bool] | None = None,
 ) -> Callable[[Reader], Reader]:
-    """Register the reader of a format."""
-
     def register(read: Reader) -> Reader:
         pattern = re.compile(similar, re.IGNORECASE) if similar else None
         _found.append(Format(read, names, order, recognises, pattern, holds))

@@ -112,7 +112,6 @@ def checked_project(folder: Path | None, written: str, location: Location) -> Pa
 
 
 def python_minor(packages: Iterable[CondaPackage]) -> str:
-    """The minor version of Python among locked packages, ``""`` if there is none."""
     version = next((package.version for package in packages if package.name == "python"), "")
     match = re.match(r"\d+\.\d+", version)
     return match[0] if match else ""

@@ -57,7 +57,6 @@ def _refuse_other_index(name: str, indexes: Mapping[str, str], project: Source, 
 
 
 def refuse_unlocked(name: str, specifier: str, locked: Versions, where: Location, lock: Location, command: str) -> None:
-    """Refuse a lock without this package, or with none of the versions that a specifier allows."""
     versions = locked.get(canonicalize_name(name))
     if versions is not None and _allows(specifier, versions):
         return
@@ -69,7 +68,6 @@ def refuse_unlocked(name: str, specifier: str, locked: Versions, where: Location
 
 
 def refuse_other_python(allowed: str, pythons: str, project: Source, lock: Location, command: str) -> None:
-    """Refuse a lock for some version of Python that its project does not allow."""
     with contextlib.suppress(ValueError):  # which others report
         if pythons and not {*minors_in(pythons)} <= {*minors_in(allowed)}:
             raise project.place("python").error(

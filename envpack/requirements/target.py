@@ -98,7 +98,6 @@ def allows_minor(python_range: str, minor: str) -> bool:
 
 
 def newest_in(python_range: str, minor: str) -> str:
-    """The newest patch of a Python minor version in a range, ``""`` without any."""
     versions = (f"{minor}.{patch}" for patch in _PATCHES)
     return next((it for it in versions if any(one.contains(it) for one in _alternatives(python_range))), "")
 

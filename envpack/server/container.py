@@ -54,14 +54,12 @@ class Mount:
     target: str
 
     def server_path(self, path: Path) -> str:
-        return str(PurePosixPath(self.target) / path.relative_to(self.source)) if self._holds(path) else ""
+        inside = path.is_relative_to(self.source)
+        return str(PurePosixPath(self.target) / path.relative_to(self.source)) if inside else ""
 
     def host_path(self, place: str) -> Path | None:
         inside = PurePosixPath(place)
         return self.source / inside.relative_to(self.target) if inside.is_relative_to(self.target) else None
-
-    def _holds(self, path: Path) -> bool:
-        return path.is_relative_to(self.source)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,7 +120,6 @@ def _release_in_wheel(packages: Path) -> str:
 
 
 def find_preload(wanted: str) -> Path:
-    """Find a library for ``LD_PRELOAD``."""
     if "/" in wanted:
         return Path(wanted)
     here = _libraries_of_this_machine()

@@ -62,7 +62,6 @@ def _pid_namespace() -> str:
 
 
 def shared_memory_named(prefix: str) -> tuple[str, ...]:
-    """Names of the POSIX shared-memory regions that start with ``prefix``."""
     return tuple(sorted(region.name for region in Path(SHARED_MEMORY).glob(f"{prefix}*")))
 
 
@@ -151,19 +150,15 @@ def remove_stale_homes() -> tuple[str, ...]:
     for home in sorted(Path(tempfile.gettempdir()).glob(f"{HOME_PREFIX}*")):
         with contextlib.suppress(OSError, ValueError):  # another run may be removing the same folder
             if _is_ours(home) and owner_is_gone(read_text(home / _OWNER)):
-                found += _remove(home)
+                left = remove_leftovers(home)
+                remove_home(home)
+                found += [*left, f"folder {home}"]
     return tuple(found)
 
 
 def _is_ours(home: Path) -> bool:
     """Whether this user owns the folder; in a world-writable parent the name alone proves nothing."""
     return home.is_dir() and not home.is_symlink() and home.stat().st_uid == os.getuid()
-
-
-def _remove(home: Path) -> tuple[str, ...]:
-    found = remove_leftovers(home)
-    remove_home(home)
-    return (*found, f"folder {home}")
 
 
 def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:

@@ -136,7 +136,8 @@ class Supervisor:
         while self._reap() and time.monotonic() < until:
             # Only children, whose numbers cannot be used again before this process reaps them. Theirs become ours.
             for pid in children():
-                _kill(pid)
+                with contextlib.suppress(OSError):  # it is another user's
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)
         self._made.look(0)
         left += self._made.remove(crashed=self._crashed)
@@ -146,11 +147,6 @@ class Supervisor:
     def _report(self, key: str, value: object) -> None:
         with contextlib.suppress(OSError):  # envpack is gone
             os.write(self._reports, json.dumps({key: value}).encode() + b"\n")
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(OSError):  # it is another user's
-        os.kill(pid, signal.SIGKILL)
 
 
 def _start(command: list[str], environment: dict[str, str]) -> int:

@@ -55,7 +55,6 @@ def pybind11_for(minor: str) -> Pybind11:
 
 
 def check_minor(minor: str, *, where: str = "") -> None:
-    """Check that a text is a supported minor version."""
     if minor not in SUPPORTED:
         what = f"Python version {minor!r} {_complaint(minor)}"
         raise UsageError("bad-python-version", what, f"supported: {', '.join(SUPPORTED)}", where)

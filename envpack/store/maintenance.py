@@ -272,7 +272,6 @@ class _Inventory:
         return StoreContent(tuple(entries), size, loose, self.foreign)
 
     def loose(self, without: Collection[tuple[RecordKind, str]] = ()) -> Iterator[ObjectInfo]:
-        """The blobs that no record names, if some records were not there."""
         records = (record for record in self._records if (record.kind, record.key) not in without)
         named = {blob.sha256 for record in records for blob in record.blobs}
         return (info for sha256, info in self.blobs.items() if sha256 not in named)

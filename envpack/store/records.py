@@ -73,7 +73,6 @@ def record_path(kind: RecordKind, key: str) -> str:
 
 
 def record_at(path: str) -> tuple[RecordKind, str] | None:
-    """Kind and key of the record at a path, ``None`` if no record can be there."""
     match = _RECORD_PATH.fullmatch(path)
     return (cast("RecordKind", match[1]), match[2]) if match else None
 

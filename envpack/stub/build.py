@@ -207,7 +207,6 @@ def keep_stub(cell: Cell, fill: Callable[[Path], None], progress: Progress) -> S
 
 
 def build_from_recipe(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress = SILENT) -> Stub:
-    """Compile a stub by its recipe, or use the one in the cache; ``progress`` receives details only."""
     started = time.monotonic()
     build = _StubBuild(recipe, cache or stub_cache(), jobs, progress)
     folder = build.cache / recipe.entry

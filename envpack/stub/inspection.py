@@ -92,7 +92,6 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
 
 
 def _checked(facts: Any) -> dict[str, Any]:
-    """The facts, all of the declared types."""
     texts = [*(facts[name] for name in ("libpython", "python", "version", "compiler")), *facts["epochs"]]
     if not all(isinstance(text, str) for text in texts) or not all(type(major) is int for major in facts["numpy"]):
         raise TypeError("a fact of another type")

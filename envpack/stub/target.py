@@ -72,7 +72,6 @@ class StubTarget:
 
     @property
     def configuration(self) -> Path:
-        """The ``pyconfig.h`` of the machine."""
         multiarch = self._multiarch_configuration
         return multiarch if multiarch.is_file() else self.include / "pyconfig.h"
 

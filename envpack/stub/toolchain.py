@@ -64,7 +64,6 @@ def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: st
 
 
 def check_glibc(glibc: str) -> None:
-    """Reject a text that is not a version of glibc, or a version that no stub can run with."""
     if glibc and not re.fullmatch(r"2\.\d+", glibc):
         raise UsageError("bad-glibc", f"glibc version {glibc!r} is not written like {DEFAULT_GLIBC}", _GLIBCS)
     if glibc and version_key(glibc) < version_key(OLDEST_GLIBC):

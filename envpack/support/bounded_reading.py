@@ -82,7 +82,6 @@ def read_source(file: Path, *, most: int = MOST) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that a JSON text describes."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -115,7 +114,6 @@ def digest_of(content: io.FileIO | io.BufferedReader) -> str:
 
 
 def pointer_finding(file: Path, more: str = "") -> Finding:
-    """The finding for a git-lfs pointer."""
     what = f"it is a git-lfs pointer, not the file itself{more}"
     return fault("lfs-pointer", file, what, "fetch the file: `git lfs pull`")
 

@@ -132,7 +132,6 @@ def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
 
 
 def refuse(findings: Iterable[Finding]) -> None:
-    """Raise the first of findings as an error, if there is one."""
     for one in findings:
         raise InputError(one.kind, one.what, one.fix, "" if one.where == Path() else str(one.where))
 

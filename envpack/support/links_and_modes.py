@@ -56,7 +56,6 @@ class Folders:
         self._made = {""}
 
     def make(self, path: str) -> None:
-        """Make a folder by its path below the root."""
         if path not in self._made:
             self.make(path.rpartition("/")[0])
             make_folder(f"{self.root}/{path}")
@@ -97,7 +96,6 @@ class Transfer:
                 return
 
     def link(self, text: str, place: str) -> None:
-        """Make a symbolic link with a text."""
         try:
             os.symlink(text, place)  # noqa: PTH211 - text is faster than Path
         except OSError as error:

@@ -106,7 +106,6 @@ def check_can_save(file: Path) -> None:
 
 
 def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
-    """Write tensors as ``.npz``."""
     numpy = _numpy(str(file))
     arrays = {tensor.name: to_array(tensor) for tensor in tensors}
     # Strings as NumPy's own type, which can be read without pickle.

@@ -58,7 +58,6 @@ def python_env(python: str, lines: Sequence[str]) -> Files:
 
 
 def requirements_in(folder: Path, python: str) -> Files:
-    """The requirements file in a folder, with the files there that it includes; empty if there is none."""
     file = find_requirements(folder)
     if file is None:
         return {}

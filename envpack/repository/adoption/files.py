@@ -38,7 +38,6 @@ def model_code(artifact: Artifact, answers: Answers) -> str:
 
 
 def _functions(code: str) -> list[str]:
-    """The functions of `code/forms.py` that some code names."""
     text = (_CODE / "forms.py").read_text(encoding="utf-8")
     nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
@@ -160,7 +159,6 @@ def _check_link(path: Path, source: Path) -> None:
 
 
 def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:
-    """Write what depends on the tensors of a model: config.pbtxt, model.py and samples."""
     if artifact.platform:
         for name in ("1/model.py", *artifact.requirements):  # it is served without Python
             (folder / name).unlink()
