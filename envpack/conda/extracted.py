@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 from envpack.requirements.model import CondaPackage
 from envpack.support.bounded_reading import read_json, read_text, sha256_of
 from envpack.support.pool import map_batches
-from envpack.support.replacement import write_text
+from envpack.support.replacement import remove_folder, write_text
 
 # Files that differ from what a package says of them although it was just extracted; in the folder of the package.
 _AS_PUBLISHED = "info/envpack-differing.json"
@@ -56,7 +54,8 @@ def damaged_extracted_again(packages: Sequence[CondaPackage], folder: Path) -> I
     """
     damaged = [package for package in packages if _is_damaged(folder_of(package, folder))]
     for package in damaged:
-        _remove(folder_of(package, folder))
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            remove_folder(folder_of(package, folder))  # which nobody is writing: the engine renames what is extracted
     yield [package.name for package in damaged]
     for package in damaged:
         place = folder_of(package, folder)
@@ -70,11 +69,3 @@ def _is_damaged(folder: Path) -> bool:
         return folder.exists() and bool(differing_files(folder))
     except (OSError, ValueError, LookupError, TypeError):
         return True
-
-
-def _remove(folder: Path) -> None:
-    """Remove a package in one step; the engine renames what it has extracted, so no other process is writing it."""
-    with tempfile.TemporaryDirectory(prefix=".damaged-", dir=folder.parent, ignore_cleanup_errors=True) as aside:
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
-            folder.rename(Path(aside, folder.name))
-        shutil.rmtree(aside, ignore_errors=True)
