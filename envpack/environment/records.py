@@ -71,11 +71,11 @@ def damaged_wheels(prefix: Path, minor: str) -> frozenset[str]:
     """
     site = f"lib/python{minor}/site-packages"
     listed = [
-        (os.path.normpath(f"{prefix}/{site}/{path}"), digest.removeprefix("sha256="), record.parent)
+        (os.path.normpath(f"{prefix}/{site}/{row[0]}"), row[1].removeprefix("sha256="), record.parent)
         for record in sorted((prefix / site).glob("*.dist-info/RECORD"))
         if is_from_uv(record)
-        for path, digest, *_ in read_record_rows(record)
-        if digest.startswith("sha256=")
+        for row in read_record_rows(record)
+        if len(row) > 1 and row[1].startswith("sha256=")
     ]
     owners = Counter(file for file, _, _ in listed)
     checked = [(file, digest, folder) for file, digest, folder in listed if owners[file] == 1]
@@ -92,7 +92,7 @@ def is_from_uv(record: Path) -> bool:
 def _has_digest(file: str, digest: str) -> bool:
     try:
         found = bytes.fromhex(sha256_of(Path(file)))
-    except OSError:
+    except (OSError, ValueError):  # it is missing, or no path
         return False
     return base64.urlsafe_b64encode(found).rstrip(b"=").decode() == digest
 
