@@ -10,9 +10,9 @@ import http.server
 import json
 import re
 import socket
-import ssl
-import threading
 from urllib.parse import parse_qs, urlsplit
+
+from tests.web import running_server
 
 _PATH = re.compile(r"/v2/(?P<name>.+)/(?P<kind>blobs|manifests|referrers)/(?P<reference>[^/]*)")
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -134,19 +134,8 @@ def memory_registry(certificate=None):
 
         do_GET = do_HEAD = do_PUT = do_POST = _answer  # noqa: N815
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        registry.host = f"127.0.0.1:{server.server_address[1]}"
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate[1], certificate[0])
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
-            thread.join()
+    with running_server(Handler, certificate) as registry.host:
+        yield registry
 
 
 def _digest(content):

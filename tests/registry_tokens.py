@@ -4,8 +4,6 @@ import base64
 import contextlib
 import http.server
 import json
-import ssl
-import threading
 import time
 import urllib.parse
 
@@ -13,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.x509 import load_pem_x509_certificate
+
+from tests.web import running_server
 
 SERVICE = ISSUER = "models"
 
@@ -93,15 +93,6 @@ def token_service(key, public):
 
         do_GET = do_POST = _answer  # noqa: N815
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(public, key)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        service.realm = f"https://127.0.0.1:{server.server_address[1]}/token"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield service
-        finally:
-            server.shutdown()
-            thread.join()
+    with running_server(Handler, (key, public)) as host:
+        service.realm = f"https://{host}/token"
+        yield service

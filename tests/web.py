@@ -4,6 +4,7 @@ import base64
 import contextlib
 import functools
 import http.server
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -50,6 +51,23 @@ def serve(folder: Path):
         finally:
             site.gate.set()
             site.ended.set()
+            server.shutdown()
+            thread.join()
+
+
+@contextlib.contextmanager
+def running_server(handler, certificate=None):
+    """Run a server during the block, with TLS if files of a key and a certificate are given; yields host and port."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate[1], certificate[0])
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
             server.shutdown()
             thread.join()
 

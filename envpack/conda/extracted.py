@@ -54,8 +54,9 @@ def damaged_extracted_again(packages: Sequence[CondaPackage], folder: Path) -> I
     """
     damaged = [package for package in packages if _is_damaged(folder_of(package, folder))]
     for package in damaged:
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
-            remove_folder(folder_of(package, folder))  # which nobody is writing: the engine renames what is extracted
+        # No process writes this folder: the engine extracts elsewhere and renames. Another one may remove it first.
+        with contextlib.suppress(FileNotFoundError):
+            remove_folder(folder_of(package, folder))
     yield [package.name for package in damaged]
     for package in damaged:
         place = folder_of(package, folder)

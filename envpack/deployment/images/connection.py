@@ -102,7 +102,8 @@ def log_in(client: Any, challenge: Response, account: Account | None) -> None:
         raise DXFAuthInsecureError
     asked = {name: bearer[name] for name in ("service", "scope") if name in bearer}
     form = {"grant_type": "refresh_token", "client_id": "envpack", "refresh_token": account.identity_token, **asked}
-    answer = client._sessions[0].post(bearer["realm"], form, timeout=TIMEOUT)  # noqa: SLF001 - it has these adapters
+    session = client._sessions[0]  # noqa: SLF001 - it has these adapters
+    answer = session.post(bearer["realm"], form, timeout=TIMEOUT, allow_redirects=False)  # the token is for this host
     answer.raise_for_status()
     client.token = answer.json()["access_token"]
 

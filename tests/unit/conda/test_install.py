@@ -124,7 +124,7 @@ def replaced_by(make):
         lambda file: file.write_text("of the LOCK"),
         lambda file: file.unlink(),
         replaced_by(os.mkdir),
-        replaced_by(os.mkfifo),  # whoever reads it waits
+        replaced_by(os.mkfifo),  # a program that opens it blocks
         replaced_by(lambda file: file.symlink_to("../info/about.json")),
         lambda file: (file.parents[1] / "info/index.json").write_text("{"),
         lambda file: cut(file.parents[1] / "info/paths.json"),
