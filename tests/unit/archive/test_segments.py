@@ -3,7 +3,10 @@
 import gzip
 import json
 import os
+import random
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -130,12 +133,30 @@ def test_a_damaged_segment_is_an_error_and_its_index_is_removed(tmp_path, damage
     assert (index_of(file).exists(), other.exists()) == (False, True)
 
 
+def test_a_content_gives_the_same_bytes_wherever_the_compressor_has_its_state():
+    """Which is at another address in each thread, and in each process."""
+    choice = random.Random(1)
+    words = ["import", "self", "return", "(", ") ", " = ", ".", "numpy", "\n    ", "def ", "value", "model"]
+    contents = ["".join(choice.choices(words, k=choice.randrange(60))).encode() for _ in range(2000)]
+    threads = 16
+    together = threading.Barrier(threads)
+
+    def all_compressed(_):
+        together.wait()
+        return [compressed(content) for content in contents]
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(all_compressed, range(threads)))
+    assert [zlib.decompress(member, 31) for member in found[0]] == contents
+    assert all(members == found[0] for members in found)
+
+
 def test_a_gzip_member_has_no_time_and_no_name():
     member = compressed(CONTENT)
     assert gzip.decompress(member) == CONTENT
     assert (member[:2], member[3], member[4:8]) == (b"\x1f\x8b", 0, bytes(4))
     assert len(member) < len(CONTENT) // 10
-    assert "level 2, portions of 2097152 bytes, recipe 2" in compressor()
+    assert "level 2, portions of 2097152 bytes, recipe 3" in compressor()
 
 
 def test_a_check_finds_the_libraries_of_the_stub_first():

@@ -45,7 +45,7 @@ def test_the_bytes_of_headers_never_change():
     digest = hashlib.sha256(b"".join(map(header, [*ENTRIES, large]))).hexdigest()
     assert digest == "e09eab45af85fa0d76bf37fb20121086565fb704eefe6ebf7a15f22826e099f7"
     assert bytes(1024) == END
-    assert segments.RECIPE == 2
+    assert segments.RECIPE == 3
 
 
 @pytest.mark.parametrize(
