@@ -19,7 +19,7 @@ from envpack.support.replacement import link_or_copy, new_folder, write_text
 from envpack.support.temp_dirs import temp_dir
 
 _CHILD = Path(__file__).with_name("compile_child.py")
-_RECIPE = 4  # increased whenever the same source gives other byte code
+_RECIPE = 5  # increased whenever the same source gives other byte code
 _DIGESTS = "digests.json"  # SHA-256 of the files of an entry, by their paths below it
 _GROUP = 32  # files for each process
 

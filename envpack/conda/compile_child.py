@@ -87,9 +87,12 @@ def main(prefix, listed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     """Compile all files; if one cannot be written, exit with status 1 and its error number on standard error."""
     if not hasattr(py_compile, "PycInvalidationMode"):
         return
-    # Byte code marks a name as shared if something else in the process has it, also garbage.
+    # Byte code marks a name as shared if something else in the process has it, also garbage. Which names the cache of
+    # attributes has depends on where they are in memory; from Python 3.13 on all names are marked.
     gc.collect()
     gc.disable()
+    if sys.version_info < (3, 13):
+        sys._clear_type_cache()  # noqa: SLF001 - public by its documentation
     sys.pycache_prefix = None  # the imports above were from source, whether or not this environment has their byte code
     with open(listed, "rb") as paths:  # noqa: PTH123
         groups = [group.split("\0") for group in os.fsdecode(paths.read()).split("\0\0")]

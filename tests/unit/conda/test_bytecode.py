@@ -11,6 +11,7 @@ import pytest
 
 from envpack.conda.bytecode import bytecode_path, compile_files
 from envpack.support.errors import EnvironmentBuildError
+from tests.needed_pythons import need_interpreter
 from tests.tables import every_row
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -44,6 +45,19 @@ def test_each_package_gets_the_same_byte_code_every_time(tmp_path):
         assert len(found) == len(sources) > 100
         first = first or found
         assert [source for source in sources if found[source] != first[source]] == []
+
+
+@every_row("minor", ["3.8", "3.9", "3.10"])
+def test_a_folder_with_a_longer_path_gets_the_same_byte_code(tmp_path_factory, minor):
+    """Where names are in memory depends on it; Python's own `types` leaves the name `_m` behind."""
+    python, source, found = need_interpreter(minor).executable, "lib/named.py", set()
+    for length in range(1, 100, 6):
+        root = tmp_path_factory.mktemp("root") / ("a" * length)
+        (root / "lib").mkdir(parents=True)
+        (root / source).write_text("def f(a):\n    _m = a\n    return a\n")
+        compile_files(root, [[source]], python)
+        found.add((root / bytecode_path(source, minor)).read_bytes())
+    assert len(found) == 1
 
 
 def test_files_that_cannot_be_parsed_get_no_byte_code(tmp_path):
