@@ -153,11 +153,13 @@ def _install_wheels(assembly: Assembly, prefix: Path) -> None:
     """Install wheels from uv's cache as far as it has them, whose files other programs may have changed."""
     lock, python, indexes = assembly.lock, _python(assembly, prefix), assembly.indexes
     install_pip(lock.pip, prefix, lock.target, python=python, indexes=indexes)
-    damaged = damaged_wheels(prefix, lock.target.python)
-    if again := [package for package in lock.pip if package.name in damaged]:
-        names = " ".join(package.name for package in again)
-        assembly.progress.detail(f"files were changed in uv's cache, which is not used: `uv cache clean {names}`")
+    differing = damaged_wheels(prefix, lock.target.python)
+    if again := [package for package in lock.pip if package.name in differing]:
         install_pip(again, prefix, lock.target, python=python, indexes=indexes, cached=False)
+        as_published = damaged_wheels(prefix, lock.target.python)
+        if names := " ".join(package.name for package in again if package.name not in as_published):
+            what = "files were changed in uv's cache, which was not used"
+            assembly.progress.detail(f"{what}: `uv cache clean {names}` mends it")
 
 
 def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -109,12 +110,27 @@ def test_a_wheel_that_was_changed_in_the_cache_of_uv_is_fetched_again(served, tm
     damage(cached)
     site, seen = build("leaf", "tree")
     assert (site / "leaf.py").read_text() == right
-    assert "files were changed in uv's cache, which is not used: `uv cache clean leaf`" in " ".join(seen)
+    assert "files were changed in uv's cache, which was not used: `uv cache clean leaf` mends it" in " ".join(seen)
     assert (cached.read_text() if cached.exists() else None) == content  # it is uv's
     assert run_uv(["cache", "clean", "leaf"]).returncode == 0
     site, seen = build("leaf", "shared")
     assert (site / "leaf.py").read_text() == right
     assert "uv's cache" not in " ".join(seen)
+
+
+def test_a_wheel_that_was_published_with_a_wrong_record_is_no_fault_of_the_cache_of_uv(served, tmp_path):
+    wheel = make_wheel(served.folder / "pypi/files", "edited", "1.0", {"edited.py": "VALUE = 1\n"})
+    with zipfile.ZipFile(wheel) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in (content | {"edited.py": b"VALUE = 2\n"}).items():
+            archive.writestr(name, text)
+    write_index(served.folder / "pypi", yanked=("leaf-1.2-py3-none-any.whl",))
+    progress, channels = Steps(), (served.url("/conda"),)
+    requirements = Requirements(pip=("edited", "leaf"))
+    built = build_environment(requirements, python=PYTHON, channels=channels, cache=tmp_path, progress=progress)
+    assert (built.prefix / SITE / "edited.py").read_text() == "VALUE = 2\n"
+    assert "uv's cache" not in " ".join(progress.seen)
 
 
 def test_two_caches_get_the_same_files_of_a_module_whose_byte_code_varies(served, tmp_path):
