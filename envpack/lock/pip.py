@@ -34,6 +34,8 @@ from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import no_index, pip_indexes, run_uv
 
+# The time of all files in wheels of projects, 1980-01-01: the same project has the same wheel on all machines.
+_SAME_TIME = {"SOURCE_DATE_EPOCH": "315532800"}
 _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have
 
 
@@ -217,7 +219,7 @@ def _build_wheel(project: Path, target: Target, python: Path, folder: Path, vari
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
         options = ["--wheel", "--out-dir", temporary, "--no-config", *no_index()]
-        completed = run_uv(["build", *options, "--python", python, project], variables=variables)
+        completed = run_uv(["build", *options, "--python", python, project], variables={**variables, **_SAME_TIME})
         wheels = list(Path(temporary).glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
             raise uv_error(completed, [project.name], folder)

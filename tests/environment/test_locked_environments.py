@@ -175,6 +175,9 @@ def test_a_local_project_is_built_to_a_wheel_and_rebuilt_when_it_changes(served,
     (project / "mine.py").write_text('"""Mine."""\nVALUE = 1\n')
     how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path / "cache"}
     first = build_environment(Requirements(projects=(project,)), **how)
+    shutil.copytree(project, tmp_path / "clone", copy_function=shutil.copyfile)  # with other times
+    elsewhere = how | {"cache": tmp_path / "other"}
+    assert build_environment(Requirements(projects=(tmp_path / "clone",)), **elsewhere).key == first.key
     module = f"lib/python{PYTHON}/site-packages/mine.py"
     assert not (first.prefix / module).is_symlink()
     assert (first.prefix / module).read_text() == '"""Mine."""\nVALUE = 1\n'
