@@ -231,7 +231,8 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
     if location.folder is not None:
         if not location.folder.is_dir():
             raise FileNotFoundError(location.prefix)
-        return stores.LocalStore(location.prefix)
+        # A server takes the empty folder of a removed model for a model.
+        return stores.LocalStore(location.prefix, automatic_cleanup=True)
     allow_http = _endpoint(location).startswith("http:") or _plain_endpoint()
     common: dict[str, Any] = {
         "prefix": location.prefix or None,

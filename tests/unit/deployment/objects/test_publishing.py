@@ -73,6 +73,7 @@ def test_what_went_stays_until_it_is_to_be_deleted(objects, remote):
     assert (sorted(done.removed), done.outdated) == (["a/1/model.py", "a/config.pbtxt"], ())
     assert objects.removed == ["a/1/model.py", "a/config.pbtxt"]
     assert below(remote) == ["b/1/model.py", "b/config.pbtxt"]
+    assert not (remote / "a").exists(), "a server would take it for a model"
 
 
 def test_other_models_are_no_concern_of_some(objects, remote):
