@@ -255,6 +255,12 @@ class Objects:
         if self.location.folder is not None:
             self.location.folder.mkdir(parents=True, exist_ok=True)
 
+    def remove_folder(self) -> None:
+        """Remove the folder of a ``file`` location if nothing is left in it."""
+        if self.location.folder is not None:
+            with contextlib.suppress(OSError):
+                self.location.folder.rmdir()
+
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""
         obstore = self._library

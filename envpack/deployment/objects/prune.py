@@ -15,6 +15,7 @@ from envpack.support.pool import Pool
 from envpack.support.progress import Progress
 
 DIGEST = "{digest}"
+_EXAMPLE = "0" * 64
 _QUESTIONS = 8  # at once
 
 
@@ -28,26 +29,17 @@ class DigestAddress:
     def of(self, digest: str) -> Location:
         return parse_location(f"{self.folder}/{self.name.replace(DIGEST, digest)}")
 
-    def matches(self, name: str) -> bool:
-        before, after = map(re.escape, self.name.split(DIGEST))
-        return re.fullmatch(f"{before}[0-9a-f]{{64}}{after}", name) is not None
-
     def newest(self, current: str) -> Objects | None:
         """The publication beside the current one that was published last; ``None`` if there is none."""
-        own = self.name.replace(DIGEST, current)
-        name = next((name for _, name in self._newest_first() if name != own), "")
-        return Objects(parse_location(f"{self.folder}/{name}")) if name else None
+        digest = next((digest for _, digest in self._newest_first() if digest != current), "")
+        return Objects(self.of(digest)) if digest else None
 
     def prune(self, keep: int, current: str, progress: Progress) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Remove all publications but the newest and the current one; others see the same order, and remove no other.
         Returns the addresses that were removed, and a caution for each that stays because its record cannot be read.
         """
         removed, cautions = [], []
-        own = self.name.replace(DIGEST, current)
-        for written, name in reversed(self._newest_first()[max(keep, 1) :]):
-            if name == own:
-                continue
-            objects = Objects(parse_location(f"{self.folder}/{name}"))
+        for written, objects in self._replaced(max(keep, 1), current):
             try:
                 if _removed(objects, written, progress):
                     removed.append(str(objects.location))
@@ -58,15 +50,30 @@ class DigestAddress:
                 cautions.append(f"{what}; if nothing uses it, remove it from the store")
         return tuple(removed), tuple(cautions)
 
+    def _replaced(self, keep: int, current: str) -> list[tuple[float, Objects]]:
+        """All but the current publication that as many newer ones have replaced, the oldest first.
+
+        One that is incomplete replaces none: to begin a removal, which may be interrupted, writes a record anew.
+        """
+        replaced, newer = [], 0
+        for written, digest in self._newest_first():
+            objects = Objects(self.of(digest))
+            if newer < keep:
+                newer += not PublicationRecord.read(objects, or_damaged=True).pending
+            elif digest != current:
+                replaced.append((written, objects))
+        return replaced[::-1]
+
     def _newest_first(self) -> list[tuple[float, str]]:
+        """When each publication was published last, by the store's clock, and its digest."""
         there = Objects(parse_location(self.folder))
-        names = [name for name in there.folders() if self.matches(name)]
+        before, after = map(re.escape, self.of(_EXAMPLE).prefix.rpartition("/")[2].split(_EXAMPLE, 1))
+        found = (re.fullmatch(f"{before}([0-9a-f]{{64}}){after}", name) for name in there.folders())
+        names = {match[1]: match[0] for match in found if match}
         with Pool(_QUESTIONS) as pool:
-            asked = [pool.submit(there.head, f"{name}/{RECORD}") for name in names]
-            found = [
-                (info.modified, name) for name, answer in zip(names, asked, strict=True) if (info := answer.result())
-            ]
-        return sorted(found, reverse=True)
+            asked = {digest: pool.submit(there.head, f"{name}/{RECORD}") for digest, name in names.items()}
+            written = [(info.modified, digest) for digest, answer in asked.items() if (info := answer.result())]
+        return sorted(written, reverse=True)
 
 
 def parse_digest_address(url: str) -> DigestAddress | None:
@@ -83,7 +90,7 @@ def parse_digest_address(url: str) -> DigestAddress | None:
         raise UsageError("bad-store-address", what, f"write s3://bucket/models/{DIGEST}")
     address = DigestAddress(folder, name)
     parse_location(folder)  # first, as it was typed
-    address.of("0" * 64)
+    address.of(_EXAMPLE)
     return address
 
 
@@ -105,5 +112,6 @@ def _removed(objects: Objects, written: float, progress: Progress) -> bool:
         remove(objects, ours)
         objects.delete([RECORD])
     objects.delete(leases)
+    objects.remove_folder()
     progress.detail(f"removed {objects.location}")
     return True

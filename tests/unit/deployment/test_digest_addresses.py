@@ -83,7 +83,7 @@ def test_a_signature_there_is_one_of_all_models(address, parent, tmp_path):
 
 
 def names(parent):
-    """The publications below a folder, which stays when its objects go."""
+    """The publications below a folder."""
     return {path.parent.name for path in parent.glob(f"*/{RECORD}")}
 
 
@@ -104,7 +104,30 @@ def test_prune_keeps_the_newest_and_what_is_of_others(address, parent):
     left = sorted(str(path.relative_to(parent)) for path in parent.rglob("*") if path.is_file())
     others = [f"models-{'0' * 64}/file", f"models-{digests[0]}/m/own.txt", "notes/readme.txt"]
     assert [path for path in left if not path.startswith(tuple(of(*digests[2:])))] == sorted(others)
+    assert not (parent / f"models-{digests[1]}").exists()
     assert address.prune(2, digests[3], NoProgress())[0] == ()
+
+
+def test_a_removal_that_was_interrupted_costs_no_other_publication(address, parent, monkeypatch):
+    """It has written the record of what it removes anew, which makes that the newest by its time."""
+    digests = [published(address, text)[1] for text in "abc"]
+    monkeypatch.setattr(prune, "remove", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        address.prune(2, digests[2], NoProgress())
+    monkeypatch.undo()
+    assert names(parent) == of(*digests)
+    address.prune(2, published(address, "d")[1], NoProgress())
+    assert names(parent) == of(digests[0], digests[2], pin(publication("d"), "place").digest)
+    address.prune(1, published(address, "d")[1], NoProgress())
+    assert names(parent) == of(pin(publication("d"), "place").digest)
+
+
+def test_the_path_of_a_folder_may_be_quoted(parent):
+    address = parse_digest_address(f"file://{parent}/of%20a-{{digest}}")
+    old, new = (published(address, text)[1] for text in "ab")
+    assert address.newest(new).head("m/1/model.py")
+    assert address.prune(1, new, NoProgress())[0] == (f"file://{parent}/of%20a-{old}",)
+    assert [path.name for path in parent.iterdir()] == [f"of a-{new}"]
 
 
 def test_what_was_published_again_unchanged_is_new(address, parent):
