@@ -30,7 +30,10 @@ _PORT = re.compile(r":[0-9]+$")
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _MOST_PATH = 800  # bytes; S3 allows 1024 for all of a key
 _SEGMENT = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
-_ALTERED = re.compile(r"\\|\.(?=/|$)")  # Azure takes a backslash for a slash, and leaves out a dot at the end of a name
+_ALTERED = {
+    "az": re.compile(r"\\|\.(?=/|$)"),  # it takes a backslash for a slash, and leaves out a dot at the end of a name
+    "file": re.compile(r"(?:^|/)[^/#]*#[0-9]+$"),  # names that the library gives to incomplete files
+}
 
 
 @dataclass(frozen=True)
@@ -164,8 +167,8 @@ def is_object_path(path: str) -> bool:
 
 
 def is_altered(path: str, scheme: Scheme) -> bool:
-    """Whether stores of a kind keep an object of this path under another one."""
-    return scheme == "az" and _ALTERED.search(path) is not None
+    """Whether stores of a kind keep an object of this path under another one, or not at all."""
+    return scheme in _ALTERED and _ALTERED[scheme].search(path) is not None
 
 
 def _is_name(segment: str) -> bool:

@@ -49,6 +49,10 @@ from envpack.support.text import printable_line
 
 _SUFFIXES = (".tar.gz", ".tar")
 _DIGITS = 12  # of the SHA-256 in an archive's name
+_ALTERED = {
+    "az": ("Azure alters this name", "rename it: no backslash, and no '.' at the end"),
+    "file": ("a store in a folder cannot hold this name", "rename it: no '#' before digits at the end"),
+}
 _KEEP = ".envpack-keep"  # object stores have no empty folders, and a server or code may require one
 
 
@@ -238,7 +242,7 @@ def _storable(model: DeployedModel, files: Iterator[PublishedFile], scheme: Sche
             what = "an object store cannot hold this name"
             fix = "rename it: no control characters, UTF-8, 255 characters for each part, 800 bytes in all"
         elif is_altered(file.path, scheme):
-            what, fix = "Azure alters this name", "rename it: no backslash, and no '.' at the end"
+            what, fix = _ALTERED[scheme]
         if what:
             name = printable_line(file.path).replace("\t", "\\t")
             raise InputError("unpublishable-name", f"{what}: {name}", fix, str(model.folder))

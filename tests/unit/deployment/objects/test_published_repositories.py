@@ -117,17 +117,24 @@ def test_a_name_that_no_object_store_holds_is_refused_before_anything_is_sent(re
     assert "\x1b" not in raised.value.message
 
 
-@pytest.mark.parametrize("name", ["back\\slash.py", "dot.", "folder./a.py"])
-def test_a_name_that_azure_alters_is_refused_there_alone(repository, tmp_path, name):
+@pytest.mark.parametrize(
+    ("scheme", "name", "fix"),
+    [
+        *(("az", name, "no backslash, and no") for name in ("back\\slash.py", "dot.", "folder./a.py")),
+        *(("file", name, "no '#' before digits") for name in ("a.bin#1", "#12", "folder#1/b#2")),
+    ],
+)
+def test_a_name_that_one_kind_of_store_alters_is_refused_there_alone(repository, tmp_path, scheme, name, fix):
     file = repository.repository / "late" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("")
     plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
     with published_files(plan, NoProgress(), scheme="gs") as found:
         assert f"late/{name}" in {entry.path for entry in found.files}
-    with pytest.raises(EnvpackError, match="no backslash, and no") as raised, published_files(plan, scheme="az"):
+    with pytest.raises(EnvpackError) as raised, published_files(plan, scheme=scheme):
         pass
     assert raised.value.kind == "unpublishable-name"
+    assert fix in raised.value.hint
 
 
 def test_models_can_share_an_archive(repository, tmp_path):
