@@ -109,6 +109,7 @@ def _removed(objects: Objects, written: float, progress: Progress) -> bool:
         if record.exists and (record.written != written or not record.renew()):
             progress.detail(f"{objects.location} stays: another publication has just ended there")
             return False
+        record.remove_unfinished()
         remove(objects, ours)
         objects.delete([RECORD])
     objects.delete(leases)

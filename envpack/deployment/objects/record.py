@@ -7,11 +7,12 @@ import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import parse_json
-from envpack.support.errors import StorageError, UsageError
+from envpack.support.errors import StorageError, UsageError, storage_errors
 from envpack.support.text import is_sha256
 
 RECORD = ".envpack-publication.json"
@@ -100,6 +101,16 @@ class PublicationRecord:
     def announce(self, paths: Mapping[str, int]) -> None:
         self.pending |= paths
         self._save()
+        self.remove_unfinished()
+
+    def remove_unfinished(self) -> None:
+        """Remove what killed publications were writing to a folder: ``PATH#N``, which no list contains."""
+        folder, known = self._objects.location.folder or Path(), set(self.known())
+        for file in folder.rglob("*#*") if folder.name else ():
+            path, _, number = str(file.relative_to(folder)).rpartition("#")
+            if path in known and number.isdigit():
+                with storage_errors(file):
+                    file.unlink(missing_ok=True)
 
     def renew(self) -> bool:
         """Write the same again, with the time of the store; returns whether the record was still this one."""

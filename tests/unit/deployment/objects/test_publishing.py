@@ -76,6 +76,14 @@ def test_what_went_stays_until_it_is_to_be_deleted(objects, remote):
     assert not (remote / "a").exists(), "a server would take it for a model"
 
 
+def test_what_a_killed_publication_was_writing_is_removed(objects, remote):
+    publish(publication(**config("a")), objects)
+    for name in ("model.py#1", "model.py#12", "other.py#1", "model.py#x"):
+        (remote / "a/1" / name).write_text("the beginning")
+    publish(publication(**config("a", "new")), objects)
+    assert sorted(os.listdir(remote / "a/1")) == ["model.py", "model.py#x", "other.py#1"]
+
+
 def test_other_models_are_no_concern_of_some(objects, remote):
     publish(publication(**config("a"), **config("b")), objects)
     done = publish(publication(**config("b", "new")), objects, only=["b"], delete=True)
