@@ -6,7 +6,6 @@ read twice.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -24,10 +23,10 @@ from envpack.environment.records import conda_record_files, read_conda_record
 from envpack.settings.pythons import check_minor
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.memory import remember, remembered
 from envpack.support.placed_files import MANIFEST
 from envpack.support.platforms import host_platform
 from envpack.support.pool import map_batches
-from envpack.support.replacement import write_text
 
 _MOST_SETTINGS = 1 << 20  # bytes
 _HINT = "give the folder of a conda or virtual environment, which contains conda-meta or pyvenv.cfg"
@@ -239,9 +238,7 @@ def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dic
         newest = (started - _SETTLED) * 1e9
         settled = (file for file in regular if max(file.stamp[1:3]) < newest)
         kept = {file.path: (*file.stamp, digests[file.path]) for file in settled}
-        with contextlib.suppress(OSError):  # without the cache the next call takes longer
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            write_text(memory, json.dumps({"schema": _SCHEMA, "files": kept}))
+        remember(memory, {"schema": _SCHEMA, "files": kept})
     return digests
 
 
@@ -251,11 +248,8 @@ def _digest(file: str) -> str:
 
 
 def _remembered(memory: Path) -> dict[str, tuple[int | str, ...]]:
-    try:
-        cached = read_json(memory)
-        return {path: tuple(known) for path, known in cached["files"].items()} if cached["schema"] == _SCHEMA else {}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {}
+    found = remembered(memory)
+    return {path: tuple(known) for path, known in found["files"].items()} if found.get("schema") == _SCHEMA else {}
 
 
 def content_digest(files: Sequence[PrefixFile], digests: Mapping[str, str]) -> str:

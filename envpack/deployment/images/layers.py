@@ -21,12 +21,12 @@ from envpack.deployment.content import ContentEntry, content_of, content_of_mode
 from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.objects.content import has_settled, stamp_of
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment
-from envpack.support.bounded_reading import read_json, sha256_of
-from envpack.support.errors import EnvpackError, InputError, ModelsError, storage_errors
+from envpack.support.bounded_reading import sha256_of
+from envpack.support.errors import EnvpackError, InputError, ModelsError
 from envpack.support.folders import cache_folder
+from envpack.support.memory import remember, remembered
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.processes import raise_if_stopped
-from envpack.support.replacement import write_text
 
 SHARED = "opt/envpack"
 CONTENT = "io.github.envpack.content"  # annotation of a layer: what is in it
@@ -56,14 +56,14 @@ class LayerMemory:
     def __init__(self) -> None:
         self._since = time.time_ns()
         self._file = cache_folder("publications") / "images.json"
-        self._known = self._read()
+        self._known = remembered(self._file)
         self._found: dict[str, Any] = {}
 
     def content_of(self, members: Sequence[LayerMember]) -> str:
         """A digest of some files, links and folders by their content."""
         key = _fingerprint("content", members)
         found = self._known.get(key)
-        if not isinstance(found, str):
+        if found is None:
             digest = hashlib.sha256()
             for member in members:
                 raise_if_stopped()
@@ -75,34 +75,23 @@ class LayerMemory:
 
     def packed(self, layer: ImageLayer) -> PackedLayer | None:
         key = _fingerprint(compressor(), layer.members)
-        match self._known.get(key):
-            case [str(sha256), int(size), str(content)]:
-                self._found[key] = self._known[key]
-                return PackedLayer(sha256, size, content)
-        return None
+        if key not in self._known:
+            return None
+        self._found[key] = self._known[key]
+        return PackedLayer(*self._known[key])
 
     def remember(self, layer: ImageLayer, packed: PackedLayer) -> None:
         self._note(compressor(), layer.members, [packed.sha256, packed.size, packed.content_sha256])
 
     def save(self) -> None:
         entries = {name: entry for name, entry in self._known.items() if name not in self._found} | self._found
-        if entries == self._known:
-            return
-        with storage_errors(self._file):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self._file, json.dumps(dict(list(entries.items())[-_MOST_REMEMBERED:])))
+        if entries != self._known:
+            remember(self._file, dict(list(entries.items())[-_MOST_REMEMBERED:]))
 
     def _note(self, purpose: str, members: Sequence[LayerMember], value: Any) -> None:
         sources = (member.source for member in members if member.source is not None)
         if all(has_settled(source.stat(), self._since) for source in sources):
             self._found[_fingerprint(purpose, members)] = value
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            found = read_json(self._file)
-            return dict(found)
-        except (OSError, ValueError, TypeError):
-            return {}
 
 
 def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) -> tuple[ImageLayer, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from envpack.repository.folders import is_model_file
 from envpack.repository.model import config_text
 from envpack.repository.placement import PYTHON_BACKEND, Backend, in_model_folder
 from envpack.store.location import Scheme, is_altered, is_object_path
-from envpack.support.bounded_reading import opened, read_json, sha256_of
+from envpack.support.bounded_reading import opened, sha256_of
 from envpack.support.errors import (
     EnvironmentBuildError,
     EnvpackError,
@@ -39,12 +38,12 @@ from envpack.support.errors import (
     storage_errors,
 )
 from envpack.support.folders import cache_folder
+from envpack.support.memory import remember, remembered
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import public_url
-from envpack.support.replacement import write_text
 from envpack.support.text import printable_line
 
 _SUFFIXES = (".tar.gz", ".tar")
@@ -281,7 +280,7 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Publish
     """Files with their digests and sizes; digests are remembered for an address. All can be read."""
     place = hashlib.sha256(address.encode()).hexdigest()[:16]
     memory = cache_folder("publications") / f"{place}.json"
-    known, found = _remembered(memory), {}
+    known, found = remembered(memory), {}
     described = []
     for file in files:
         raise_if_stopped()
@@ -298,10 +297,8 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Publish
             sha256 = str(entry[-1]) if entry[:-1] == stamp and entry[-1] else _sha256(file.file, stamp)
             found[name] = [*stamp, sha256 if has_settled(status, time.time_ns()) else ""]
         described.append(dataclasses.replace(file, sha256=sha256, size=status.st_size))
-    with storage_errors(memory):
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        if found and found != known:
-            write_text(memory, json.dumps(found))
+    if found and found != known:
+        remember(memory, found)
     return described
 
 
@@ -313,13 +310,6 @@ def stamp_of(status: os.stat_result) -> list[int]:
 def has_settled(status: os.stat_result, now: int) -> bool:
     """Whether a file did not change shortly before a time in nanoseconds, or since, so that its stamp is its own."""
     return now - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED
-
-
-def _remembered(memory: Path) -> dict[str, list[Any]]:
-    try:
-        return {name: list(entry) for name, entry in read_json(memory).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
 
 
 def _sha256(file: Path, stamp: list[int]) -> str:

@@ -8,13 +8,13 @@ from envpack.archive import manifest, segments
 from envpack.conda.fetched import fetched_folders
 from envpack.conda.probe import ProbeMemory
 from envpack.deployment.images.layers import LayerMemory
-from envpack.deployment.objects import content as module
 from envpack.environment import checks, prefix_files
 from envpack.environment.build import find_intact
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.store import MANIFEST, damaged_files, index_of, read_index
 from envpack.lock import resolve
 from envpack.stub.recipe import is_intact
+from envpack.support.memory import remembered
 from envpack.support.progress import NoProgress
 from tests.tables import every_row
 
@@ -33,7 +33,7 @@ READERS = {
     "stub": ("stubs/a/sha256.json", lambda cache: is_intact(cache / "stubs/a"), False),
     "interpreter": ("pythons/3.9/envpack-python.json", lambda _: list(fetched_folders()), []),
     "interpreters": ("interpreters.json", lambda _: ProbeMemory().facts(Path("/bin/false")), None),
-    "digests": ("publications/a.json", lambda cache: module._remembered(cache / "publications/a.json"), {}),
+    "digests": ("publications/a.json", lambda cache: remembered(cache / "publications/a.json"), {}),
     "images": ("publications/images.json", lambda _: LayerMemory().save(), None),
     "lock": ("solutions/a.lock", lambda cache: resolve._remembered(cache / "solutions/a.lock"), None),
 }
