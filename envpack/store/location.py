@@ -87,7 +87,7 @@ def parse_location(url: str) -> Location:
     Raises:
         UsageError: kind ``bad-store-address``: it has another form, or contains credentials.
     """
-    if has_secret(url.removeprefix("s3://")) or has_secret(url):
+    if has_secret(url):
         raise _bad("it contains credentials", url, "remove them; the usual variables and files of the cloud hold them")
     if "{digest}" in url:
         raise _bad("it names no publication", url, "write the address that `envpack publish` printed")

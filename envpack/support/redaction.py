@@ -4,7 +4,7 @@ What is a secret in an address:
 
 - everything before the last ``@`` of its authority, as in https://url.spec.whatwg.org; an authority that cannot be one,
   since a password with ``/``, ``?``, ``#`` or a quote was not encoded, goes up to the last ``@`` of the address;
-- the token of a conda server, ``/t/TOKEN/``, but not in a path of this machine;
+- the token of a conda server, ``/t/TOKEN/``, but not in a path of this machine, a store or a registry;
 - the values of parameters that sign a request or authorise it, in the query and in the fragment;
 - the path below a host that ``ENVPACK_SECRET_HOSTS`` lists, for indexes that have a token there.
 
@@ -31,6 +31,7 @@ _ADDRESS = re.compile(
 _ACCOUNT = re.compile(r"(?<![\w@/:.%~+-])(?!mailto:)[\w.%~+-]{1,64}:[^\s@/\\\"'<>`:]{1,128}@(?!sha\d)(?=[\w\[])")
 _DIGEST = re.compile(rf"@sha256:{_NO_PORT}[0-9a-f]+\W*$")  # of an image
 _CONDA_TOKEN = re.compile(r"/t/[^/\s]+(?=/)|(?<=[^/])/t/[^/\s?#.]+$")
+_NO_SERVERS = ("file:", "s3:", "gs:", "az:", "as:", "oci:")
 _VALUE = re.compile(r"(?P<name>[?&;][^=&#;\s]{1,200}=)[^&#;\s]+")
 _SIGNATURE = re.compile(
     r"(?P<name>[?&#;](?:sig|key|auth|authorization|pwd|code|jwt|hmac|policy|key-pair-id|session(?:id)?|googleaccessid"
@@ -125,8 +126,8 @@ def _redacted(match: re.Match[str]) -> str:
 
 
 def _on_server(match: re.Match[str]) -> bool:
-    """Whether an address is one of a server; in a path of this machine, a folder may be called ``t``."""
-    return match["scheme"].lower().rstrip("/\\") != "file:"
+    """Whether an address may be one of a conda server; in a file system or a store, a folder may be called ``t``."""
+    return match["scheme"].lower().rstrip("/\\") not in _NO_SERVERS
 
 
 def _account(rest: str) -> int:

@@ -72,7 +72,7 @@ def parse_image_address(text: str, *, tagged: bool = False, pinned: bool = False
         UsageError: kind ``bad-image-address``: it has another form, or contains credentials.
     """
     rest = text.removeprefix(SCHEME)
-    if has_secret(f"https://{rest.partition('@sha256:')[0]}"):
+    if has_secret(f"{SCHEME}{rest.partition('@sha256:')[0]}"):
         raise _bad("it contains credentials", text, "remove them; `docker login` stores them")
     rest, at, digest = rest.partition("@")
     registry, slash, path = rest.partition("/")

@@ -20,6 +20,7 @@ from tests.tables import every_row
         ("file:///mnt/a%20b", ("file", "", "/mnt/a b", "")),
         ("gs://bucket/a\\b./c", ("gs", "bucket", "a\\b./c", "")),
         ("s3://http://127.0.0.1:9000/bucket/a", ("s3", "bucket", "a", "http://127.0.0.1:9000")),
+        ("s3://http://127.0.0.1:9000/bucket/t/a/b", ("s3", "bucket", "t/a/b", "http://127.0.0.1:9000")),
         ("s3://https://storage.example.org/bucket", ("s3", "bucket", "", "https://storage.example.org")),
     ],
 )

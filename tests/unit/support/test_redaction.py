@@ -66,6 +66,14 @@ def test_long_texts_take_no_longer_than_their_length(text):
     assert len(public_url(text)) <= len(text)
 
 
-def test_a_folder_that_is_called_t_is_no_token():
-    url = "file:///mnt/t/models/x-1.0-py3-none-any.whl"
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///mnt/t/models/x-1.0-py3-none-any.whl",
+        "s3://bucket/t/models",
+        "s3://http://127.0.0.1:9000/bucket/t/models/m",
+        "oci://registry.example:5000/t/models:1",
+    ],
+)
+def test_a_folder_that_is_called_t_is_no_token(url):
     assert (redact(url), has_secret(url), public_url(url)) == (url, False, url)

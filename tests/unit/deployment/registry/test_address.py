@@ -15,6 +15,7 @@ DIGEST = "sha256:" + "0" * 64
         ("oci://registry.example/team/models:1", "registry.example", "team/models", "1"),
         ("oci://registry.example:5000/models:1.2-b_3", "registry.example:5000", "models", "1.2-b_3"),
         ("localhost/models:1", "localhost", "models", "1"),
+        ("registry.example:5000/t/models:1", "registry.example:5000", "t/models", "1"),
         (f"oci://registry.example/models@{DIGEST}", "registry.example", "models", DIGEST),
         (f"oci://registry.example/models:1@{DIGEST}", "registry.example", "models", DIGEST),
         ("oci://[::1]:5000/models:1", "[::1]:5000", "models", "1"),
