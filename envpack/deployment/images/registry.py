@@ -22,7 +22,7 @@ from envpack.deployment.images.connection import (
     require_library,
 )
 from envpack.deployment.images.documents import INDEX, MANIFESTS, Descriptor, digest_of, encoded, parse_index
-from envpack.support.errors import storage_errors
+from envpack.support.errors import StorageError, storage_errors
 from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped, verification_setting
 
@@ -77,8 +77,16 @@ class Registry:
         """Write a manifest under a tag or its digest, and check that the registry has it."""
         headers = {"Content-Type": media_type}
         self._repeated(lambda: self._client.request("put", f"manifests/{reference}", data=content, headers=headers))
-        if self.manifest(reference) != content:
-            raise registry_corrupt(self.address, f"{reference} is not the manifest that was just written")
+        if self.manifest(reference) == content:
+            return
+        there = self._get(f"manifests/{digest_of(content)}", {"Accept": media_type})
+        if there is not None and there.content == content:
+            what, fix = (
+                f"another publication to the tag {reference} has just ended",
+                "publish again when nothing else writes there",
+            )
+            raise StorageError("publication-conflict", what, fix, f"oci://{self.address}")
+        raise registry_corrupt(self.address, f"{reference} is not the manifest that was just written")
 
     def has_blob(self, blob: Descriptor) -> bool:
         size = self._repeated(lambda: self._client.blob_size(blob.digest), or_absent=True)

@@ -259,6 +259,18 @@ def test_a_manifest_with_another_digest_is_refused(registry, there):
         there.manifest("sha256:" + "0" * 64)
 
 
+def test_a_tag_that_another_publication_has_just_moved_is_a_conflict(registry, there):
+    def moved(method, path, *answer):
+        if method == "PUT":
+            registry.manifests["team/models", "1"] = b"{}"
+        return answer
+
+    registry.fault = moved
+    with pytest.raises(StorageError, match="another publication to the tag 1 has just ended") as raised:
+        there.put_manifest(IMAGE, MANIFEST, "1")
+    assert raised.value.kind == "publication-conflict"
+
+
 def test_requests_leave_this_machine_only_encrypted(monkeypatch):
     with client_class()("registry.example", "models", None, True) as other, pytest.raises(PlainTextError):
         other.request("get", "manifests/1")
