@@ -11,7 +11,7 @@ from typing import Literal
 
 from envpack.archive.reading import opened_archive
 from envpack.archive.segments import Output, compressed
-from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
+from envpack.archive.tar_members import END, PORTION, escaping_links, header, is_canonical, padding
 from envpack.environment.inventory import OWN, Entry
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError, StorageError
@@ -118,21 +118,25 @@ class LayerUnpacker(Unpacker):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, _MODES)
+        self._links: dict[str, str] = {}
 
     def unpack(self, layer: Path, limit: int) -> int:
         written = 0
         with opened_archive(layer, limit) as reader:
             for member in reader:
                 path = member.name.rstrip("/")
-                leads_out = member.kind == "link" and leaves(path, member.target)
-                if leads_out or not is_canonical(path) or member.kind not in ("folder", "link", *_MODES):
+                if not is_canonical(path) or member.kind not in ("folder", "link", *_MODES):
                     raise _no_layer(layer, member.name)
+                if member.kind == "link":
+                    self._links[path] = member.target
                 written += member.size
                 try:
                     self.write(path, member.kind, member.target, reader.content())
                 except FileExistsError as error:
                     taken = os.path.relpath(error.filename2 or error.filename, self.root)
                     raise _no_layer(layer, taken) from None
+        for path in escaping_links(self._links):
+            raise _no_layer(layer, path)
         return written
 
 

@@ -90,6 +90,7 @@ def member(name, kind=tarfile.REGTYPE, target="", size=0):
         [member("a/../../outside")],
         [member("link", tarfile.SYMTYPE, "../outside")],
         [member("link", tarfile.SYMTYPE, "/etc")],
+        [member("a/b/c", tarfile.SYMTYPE, "../.."), member("link", tarfile.SYMTYPE, "a/b/c/../outside")],
         [member("link", tarfile.SYMTYPE, "a"), member("link/file")],
         [member("file"), member("hard", tarfile.LNKTYPE, "file")],
         [member("file"), member("file")],
