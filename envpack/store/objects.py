@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -278,9 +279,10 @@ class Objects:
         return StorageError("store-corrupt", f"{path} in the store cannot be used: {reason}", fix, str(self.location))
 
     def _get(self, store: Any, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:
-        file = self.location.folder and self.location.folder / path
-        if file and file.exists() and not file.is_file():  # a pipe would be waited for without limit
-            raise self.corrupt(path, "it is no file")
+        if self.location.folder is not None:
+            with contextlib.suppress(OSError):  # the library reports it; a pipe would be waited for without limit
+                if not stat.S_ISREG((self.location.folder / path).stat().st_mode):
+                    raise self.corrupt(path, "it is no file")
         result = self._library.get(store, path, options=options)
         return b"".join(self._bounded(result, path, most)), _info(result.meta)
 

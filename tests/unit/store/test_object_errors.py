@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -247,6 +248,20 @@ def test_reading_a_folder_that_does_not_exist_finds_nothing_and_creates_nothing(
     assert list(tmp_path.iterdir()) == []
     assert objects.create("a", b"content")
     assert (tmp_path / "absent/a").read_bytes() == b"content"
+
+
+def test_an_object_that_another_process_removes_meanwhile_is_absent(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("content")
+    stat = Path.stat
+
+    def last(path, **options):
+        status = stat(path, **options)
+        if path == tmp_path / "a":
+            path.unlink()
+        return status
+
+    monkeypatch.setattr(Path, "stat", last)
+    assert Objects(parse_location(f"file://{tmp_path}")).read("a", 10) is None
 
 
 def test_a_pipe_in_the_place_of_an_object_is_not_waited_for(tmp_path):
