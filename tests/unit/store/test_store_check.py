@@ -27,8 +27,14 @@ def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
     assert paths(store, "records") == ["records/stub/a.json", "records/stub/future.json"]
 
 
-def test_what_others_have_mended_or_removed_meanwhile_is_not_damaged(store, add, tmp_path):
-    """A verification takes hours, and a repair would remove what others have put in the place of what was damaged."""
+@pytest.mark.parametrize("tagged", [True, False])
+def test_what_others_have_mended_or_removed_meanwhile_is_not_damaged(store, add, tmp_path, monkeypatch, tagged):
+    """A verification takes hours, and a repair would remove what others have put in the place of what was damaged.
+
+    What was removed and put there again has its tag again, if the store's tags are those of the content.
+    """
+    if not tagged:
+        monkeypatch.setattr(objects, "_tag", lambda _: "the same")
     for key in ("mended", "removed", "shorter", "damaged"):
         add("stub", key, key.encode())
     blobs = {key: store.find("stub", key).blobs[0].path for key in ("mended", "removed", "shorter", "damaged")}
@@ -63,7 +69,8 @@ def test_a_blob_that_is_removed_or_cut_while_it_is_read_is_no_error(store, add, 
         return real(path, *rest)
 
     monkeypatch.setattr(store.objects, "read_part", read_part)
-    assert verify_store(store) == StoreCheck(2, ("records/stub/a.json",), removed=False)
+    damaged = ([blob] if content else []) + ["records/stub/a.json"]
+    assert verify_store(store) == StoreCheck(2, tuple(damaged), removed=False)
 
 
 def test_the_progress_is_that_of_the_bytes(store, add):
