@@ -334,4 +334,6 @@ def pieces(file: Path, digest: Any, report: Report = lambda _: None) -> Iterator
 def changed(file: Path) -> StorageError:
     """The error for a file that a program changed while it was read."""
     what = "this file changed while it was published"
-    return StorageError("file-unusable", what, "publish again when nothing writes to the repository", str(file))
+    again = "publish again when nothing writes to the repository"
+    fix = f"{again}; an archive that fails again is damaged: remove it and build"
+    return StorageError("file-unusable", what, fix, str(file))

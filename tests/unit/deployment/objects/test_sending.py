@@ -38,6 +38,15 @@ def test_a_large_file_is_sent_in_parts(objects, remote, tmp_path, monkeypatch, s
     assert (entry.size, entry.tag) == (size, objects.head("a/weights").tag)
 
 
+def test_an_archive_that_is_not_as_it_is_described_is_named_with_a_remedy(objects, tmp_path):
+    """Its size and time stamp are those that are recorded, so that only its content shows the damage."""
+    (tmp_path / "e.tar.gz").write_bytes(b"damaged")
+    described = PublishedFile("a/e.tar.gz", tmp_path / "e.tar.gz", sha256="0" * 64)
+    with pytest.raises(StorageError, match="this file changed") as raised:
+        publish(Publication((described,), ()), objects)
+    assert raised.value.hint.endswith("an archive that fails again is damaged: remove it and build")
+
+
 def test_a_second_publication_waits_and_gives_up(objects, remote, monkeypatch):
     monkeypatch.setattr(send, "_PATIENCE", 0.0)
     objects.write(f"{send.LEASE}9", b"owner")
