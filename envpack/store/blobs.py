@@ -66,7 +66,7 @@ def _upload(objects: Objects, file: Path, offset: int, blob: Blob, again: bool, 
         if blob.size <= _SMALL:
             objects.write(blob.path, b"".join(pieces))
         else:
-            objects.upload(blob.path, pieces)
+            objects.upload(blob.path, pieces, blob.size)
     return True
 
 

@@ -22,7 +22,8 @@ TIMEOUT = 60.0  # seconds for one request with its answer
 _HASTY, _PATIENT = 3, 10  # times that a request is repeated: within a second, and within a minute
 _PIECE = 1 << 20  # bytes that are handed over at once
 CHUNK = 4 << 20  # bytes of one request for a part of a blob
-_PART = 8 << 20  # bytes of a part of a multipart upload
+_PART = 8 << 20  # bytes of a part of a multipart upload, or more
+_MOST_PARTS = 10_000  # of an object on S3
 _PARTS = 4  # that are uploaded at once
 _COPY_TIMEOUT = 300.0  # seconds for a store to copy an object itself; S3 copies some 100 MB in a second
 _MOST_COPIED = 5 << 30  # bytes of an object that S3 copies
@@ -186,12 +187,12 @@ class Objects:
             return None
         return {"version": str(meta["version"])} if self.location.scheme == "gs" else "overwrite"
 
-    def upload(self, path: str, content: Iterable[bytes]) -> str:
-        """Write a large object in parts; it appears when it is complete. Returns its tag."""
+    def upload(self, path: str, content: Iterable[bytes], size: int) -> str:
+        """Write a large object of a known size in parts; it appears when it is complete. Returns its tag."""
         obstore = self._library
         with self._errors():
             self._make_folder()
-            options = {"chunk_size": _PART, "max_concurrency": _PARTS}
+            options = {"chunk_size": _part(size), "max_concurrency": _PARTS}
             result = interruptible(lambda: obstore.put(self._patient, path, iter(content), **options))
             return _tag(result)
 
@@ -310,7 +311,11 @@ class Objects:
 
 def upload_requests(size: int) -> int:
     """How many requests that write an upload of a number of bytes takes: clouds charge for each."""
-    return -(-size // _PART) + 2
+    return -(-size // _part(size)) + 2
+
+
+def _part(size: int) -> int:
+    return max(_PART, -(-size // _MOST_PARTS))
 
 
 def _key(location: Location, path: str) -> str:

@@ -77,7 +77,7 @@ def test_a_new_digest_gets_copies_of_the_publication_before(url, tmp_path):
 def test_what_another_program_wrote_since_is_not_copied(url, tmp_path):
     objects, source = Objects(parse_location(f"{url}/new")), Objects(parse_location(f"{url}/old"))
     publish(publication(**model("a", LARGE)), source)
-    source.upload("a/environment.tar", [LARGE[::-1]])
+    source.upload("a/environment.tar", [LARGE[::-1]], len(LARGE))
     done = publish(publication(**model("b", LARGE)), objects, earlier=lambda: source)
     assert done.copied == 0
     assert fetched(objects, tmp_path)["b/environment.tar"] == LARGE

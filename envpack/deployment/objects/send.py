@@ -278,7 +278,7 @@ class _Publishing:
         digest = hashlib.sha256()
         content = pieces(file.file, digest, report)
         if file.size > PIECE:
-            tag = self._objects.upload(file.path, content)
+            tag = self._objects.upload(file.path, content, file.size)
         else:
             tag = self._objects.write(file.path, b"".join(content))
         if digest.hexdigest() != file.sha256:

@@ -212,7 +212,7 @@ def test_what_is_gone_already_does_not_keep_the_rest(objects):
 
 
 def test_an_object_is_read_up_to_a_limit(objects):
-    objects.upload("a", iter([b"12", b"345"]))
+    objects.upload("a", iter([b"12", b"345"]), 5)
     assert objects.read("a", 5)[0] == b"12345"
     with pytest.raises(StorageError) as raised:
         objects.read("a", 4)

@@ -63,12 +63,21 @@ def test_objects_are_written_read_listed_and_removed(there):
     assert [found.path for found in there.list("a")] == ["a/b"]
     assert there.read_part("a/b", 10, 20, len(CONTENT)) == CONTENT[10:30]
     assert there.read_part("a/b", 0, len(CONTENT), len(CONTENT)) == CONTENT
-    assert there.upload("large", iter([CONTENT, CONTENT]))
+    assert there.upload("large", iter([CONTENT, CONTENT]), 2 * len(CONTENT))
     assert there.read("large", 1 << 20)[0] == CONTENT * 2
     there.delete(["a/b", "absent", "large"])
     there.delete([])
     assert [found.path for found in there.list()] == ["c"]
     assert (there.head("a/b"), there.read("a/b", 1)) == (None, None)
+
+
+def test_a_very_large_object_is_sent_in_no_more_parts_than_a_store_takes(there, proxy, monkeypatch):
+    monkeypatch.setattr(objects, "_MOST_PARTS", 2)
+    size = (16 << 20) + 1
+    assert objects.upload_requests(size) == 4
+    there.upload("large", iter([bytes(size)]), size)
+    assert sum("partNumber" in path for _, path in proxy.requests) == 2
+    assert there.head("large").size == size
 
 
 def test_whole_objects_are_requested_without_a_range(there, proxy):
@@ -168,7 +177,7 @@ def test_each_request_explains_its_refusal(there, proxy):
         lambda: there.write("a", b""),
         lambda: there.create("a", b""),
         lambda: there.replace("a", b"", "tag"),
-        lambda: there.upload("a", iter([b"x"])),
+        lambda: there.upload("a", iter([b"x"]), 1),
         there.list,
     ):
         with pytest.raises(StorageError) as raised:

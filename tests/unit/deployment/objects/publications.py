@@ -28,9 +28,9 @@ class Noted(Objects):
         self._note(path)
         return super().write(path, content)
 
-    def upload(self, path, content):
+    def upload(self, path, content, size):
         self._note(path)
-        return super().upload(path, content)
+        return super().upload(path, content, size)
 
     def delete(self, paths):
         self.removed += [path for path in paths if not path.startswith(OWN)]

@@ -25,7 +25,7 @@ def test_models_that_run_others_come_after_all_others(objects):
 @pytest.mark.parametrize(("size", "in_parts"), [(4, False), (5, True)])
 def test_a_large_file_is_sent_in_parts(objects, remote, tmp_path, monkeypatch, size, in_parts):
     uploaded, upload = [], objects.upload
-    monkeypatch.setattr(objects, "upload", lambda path, content: uploaded.append(path) or upload(path, content))
+    monkeypatch.setattr(objects, "upload", lambda path, *rest: uploaded.append(path) or upload(path, *rest))
     monkeypatch.setattr(send, "PIECE", 4)
     monkeypatch.setattr(module, "PIECE", 2)  # what is read at once
     (tmp_path / "weights").write_bytes(b"w" * size)
