@@ -114,12 +114,11 @@ def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress
             wrong.remove(sha256)
         if now is None:
             del inventory.blobs[sha256]
-        else:
-            inventory.blobs[sha256] = now
-    records = [path for path in inventory.unusable(wrong) if _tag(objects.head(path)) == inventory.tags[path]]
-    damaged = (*sorted(inventory.blobs[sha256].path for sha256 in wrong), *sorted(records))
+    suspects = {*inventory.unusable(wrong)}
+    records = sorted(suspects.intersection(_Inventory(store, anew=True).unusable(wrong))) if suspects else []
+    damaged = (*sorted(inventory.blobs[sha256].path for sha256 in wrong), *records)
     if repair:
-        objects.delete(sorted(records))  # before their blobs
+        objects.delete(records)  # before their blobs
         objects.delete(damaged[: len(wrong)])
     return StoreCheck(len(blobs), damaged, repair and bool(damaged))
 
@@ -249,7 +248,6 @@ class _Inventory:
         self._objects = store.objects
         self.damaged: list[str] = []  # paths of records that nothing can read
         found = list(store.objects.list("records"))
-        self.tags = {info.path: info.tag for info in found}
         index = RecordIndex(store.objects, empty=anew)
         with Pool(_REQUESTS) as pool:
             records = [future.result() for future in [pool.submit(self._read, info, index) for info in found]]
@@ -336,10 +334,6 @@ def _label(record: Record) -> str:
         names = [name for name in (str(package).partition(" ")[0] for package in packages) if name != "python"]
         label += f": {', '.join(names) or 'no packages'}"
     return label
-
-
-def _tag(info: ObjectInfo | None) -> str | None:
-    return info.tag if info else None
 
 
 def _digest(objects: Objects, blob: Blob) -> str:

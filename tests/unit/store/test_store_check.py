@@ -41,18 +41,21 @@ def test_what_others_have_mended_or_removed_meanwhile_is_not_damaged(store, add,
     for key in ("mended", "damaged"):
         store.objects.write(blobs[key], key.upper().encode())
     store.objects.write("records/stub/unreadable.json", b"{")
+    add("stub", "lost", b"lost")
+    store.objects.delete([store.find("stub", "lost").blobs[0].path])
 
     class Others(NoProgress):
         def advance(self, done, *_):
             if done == len("".join(blobs)):
                 store.objects.delete(["records/stub/removed.json", "records/stub/unreadable.json", blobs["removed"]])
-                (tmp_path / "file").write_bytes(b"mended")
-                store.add("stub", "mended", tmp_path / "file", again=True)
+                for key in ("mended", "lost"):
+                    (tmp_path / "file").write_text(key)
+                    store.add("stub", key, tmp_path / "file", again=True)
 
     damaged = (blobs["damaged"], "records/stub/damaged.json")
     assert verify_store(store, repair=True, progress=Others()) == StoreCheck(4, damaged, removed=True)
-    assert paths(store, "records") == ["records/stub/mended.json", "records/stub/shorter.json"]
-    assert verify_store(store) == StoreCheck(2, (), removed=False)
+    assert paths(store, "records") == [f"records/stub/{key}.json" for key in ("lost", "mended", "shorter")]
+    assert verify_store(store) == StoreCheck(3, (), removed=False)
 
 
 @pytest.mark.parametrize("content", [None, b"abc"])
