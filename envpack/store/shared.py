@@ -151,10 +151,11 @@ class SharedStore:
         with file.open("rb") as content:
             blobs = blobs_of(content, sizes or [file.stat().st_size])
         before = prunes(self.objects)
-        sent = upload(self.objects, file, blobs, progress, again=again)
-        self._record(Record(kind, key, blobs, facts or {}), again=again)
+        sent, record = upload(self.objects, file, blobs, progress, again=again), Record(kind, key, blobs, facts or {})
+        self._record(record, again=again)
         if pruned_since(self.objects, before, self.clock):
             sent += upload(self.objects, file, blobs, progress)
+            self._record(record, again=False)  # the next prune may have removed it, because it lacked a blob
         return sent
 
     def add_bytes(
@@ -162,11 +163,12 @@ class SharedStore:
     ) -> None:
         """As `add`, for a small content, which is sent in any case."""
         blobs = blobs_of(io.BytesIO(content), [len(content)])
-        before = prunes(self.objects)
+        before, record = prunes(self.objects), Record(kind, key, blobs, facts)
         self.objects.write(blobs[0].path, content)
-        self._record(Record(kind, key, blobs, facts), again=again)
+        self._record(record, again=again)
         if pruned_since(self.objects, before, self.clock):
             self.objects.write(blobs[0].path, content)
+            self._record(record, again=False)
 
     def _record(self, record: Record, *, again: bool) -> None:
         """Write a record, unless its key has one that is to stay."""

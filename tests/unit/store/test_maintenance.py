@@ -195,16 +195,18 @@ def test_no_blob_is_removed_that_an_unfinished_push_counts_on(url, store, add, t
 
 
 def test_a_push_waits_for_a_prune_that_goes_on(url, store, add, tmp_path):
+    """The prune removes what an earlier one made incomplete, too."""
     with reserved(store.objects, PRUNE, patience=0, say=print, expiry=60) as claim:
         (tmp_path / "file").write_bytes(b"content")
         thread = threading.Thread(target=lambda: store.add("stub", "new", tmp_path / "file"))
         thread.start()
         assert soon(lambda: store.objects.head("records/stub/new.json"))
-        store.objects.delete(paths(store, "blobs"))
+        store.objects.delete([*paths(store, "blobs"), "records/stub/new.json"])
         assert thread.is_alive()
         assert claim.held
     thread.join(60)
     assert verify_store(store).damaged == ()
+    assert paths(store, "records") == ["records/stub/new.json"]
 
 
 def test_nothing_is_removed_that_would_come_after_the_claim(store, add, monkeypatch):
