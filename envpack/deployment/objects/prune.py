@@ -103,7 +103,9 @@ def _removed(objects: Objects, written: float, progress: Progress) -> bool:
         record = PublicationRecord.read(objects)
         present = {info.path: info for info in objects.list()}
         ours = [path for path in record.known() if path in present and not is_foreign(path, record, present)]
-        leases = [path for path in present if path.removeprefix(LEASE).isdigit()]
+        # Among them are the probes of killed processes; those of processes that run are newer than the record.
+        kept = {path.removeprefix(LEASE): info for path, info in present.items() if path.startswith(LEASE)}
+        leases = [f"{LEASE}{name}" for name, info in kept.items() if name.isdigit() or info.modified < written]
         # Who finds all files there, and the record as it was, publishes without a lease.
         record.pending |= {path: entry.size for path, entry in record.entries.items()}
         if record.exists and (record.written != written or not record.renew()):

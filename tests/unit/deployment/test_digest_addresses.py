@@ -99,6 +99,9 @@ def test_prune_keeps_the_newest_and_what_is_of_others(address, parent):
     (parent / f"models-{'0' * 64}/file").write_text("of somebody")
     (parent / f"models-{digests[0]}/m/own.txt").write_text("of somebody")
     (parent / f"models-{digests[1]}/m/1/model.py#1").write_text("of a killed publication")
+    probe = parent / f"models-{digests[1]}/{send.LEASE}probe-0"
+    probe.write_text("of a killed publication")
+    os.utime(probe, (0, 0))
     removed = address.prune(2, digests[3], NoProgress())[0]
     assert removed == tuple(f"file://{parent}/models-{digest}" for digest in digests[:2])
     assert names(parent) == of(*digests[2:])
