@@ -19,6 +19,7 @@ from envpack.support.links_and_modes import Folders
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import SILENT
 
+_ANY_RATIO = 2000  # content to file: the weights of a model may be zeros, of which gzip makes a thousandth
 _MODES = {"file": 0o644, "program": 0o755}
 
 
@@ -122,7 +123,7 @@ class LayerUnpacker(Unpacker):
 
     def unpack(self, layer: Path, limit: int) -> int:
         written = 0
-        with opened_archive(layer, limit) as reader:
+        with opened_archive(layer, limit, highest_ratio=_ANY_RATIO) as reader:
             for member in reader:
                 path = member.name.rstrip("/")
                 if not is_canonical(path) or member.kind not in ("folder", "link", *_MODES):

@@ -125,7 +125,9 @@ class ArchiveReader:
 
 
 @contextmanager
-def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveReader]:
+def opened_archive(
+    path: Path, limit: int = DEFAULT_LIMIT, *, highest_ratio: int = _HIGHEST_RATIO
+) -> Iterator[ArchiveReader]:
     with _reading(path), opened(path) as file:
         raw = _Raw(file)
         if file.read(2) == _GZIP:
@@ -133,10 +135,10 @@ def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveRe
 
             file.seek(0)
             with igzip.IGzipFile(fileobj=raw, mode="rb") as unzipped:  # type: ignore[no-untyped-call]
-                yield ArchiveReader(path, _Stream(path, unzipped, raw, limit), "tar.gz")
+                yield ArchiveReader(path, _Stream(path, unzipped, raw, limit, highest_ratio), "tar.gz")
         else:
             file.seek(0)
-            yield ArchiveReader(path, _Stream(path, raw, raw, limit), "tar")
+            yield ArchiveReader(path, _Stream(path, raw, raw, limit, highest_ratio), "tar")
 
 
 class _Raw(io.RawIOBase):
@@ -159,9 +161,10 @@ class _Raw(io.RawIOBase):
 class _Stream:
     """The stream that tarfile reads: forward only, with limits for one read and for all of them."""
 
-    def __init__(self, source: Path, unpacked: Any, raw: _Raw, limit: int) -> None:
+    def __init__(self, source: Path, unpacked: Any, raw: _Raw, limit: int, highest_ratio: int) -> None:
         self.raw = raw
         self.limit = limit
+        self._highest_ratio = highest_ratio
         self._source = source
         self._unpacked = unpacked
         self._position = 0
@@ -187,9 +190,10 @@ class _Stream:
         self._position += len(content)
         self._last = content
         if self._position > self.limit:
-            raise bomb(self._source, f"its content is larger than {self.limit} bytes")
-        if self._position > _FREE and self._position > _HIGHEST_RATIO * self.raw.size:
-            raise bomb(self._source, f"its content is more than {_HIGHEST_RATIO} times as large as the file")
+            more = "; if you trust it, raise --limit"
+            raise bomb(self._source, f"its content is larger than {self.limit} bytes", more)
+        if self._position > _FREE and self._position > self._highest_ratio * self.raw.size:
+            raise bomb(self._source, f"its content is more than {self._highest_ratio} times as large as the file")
         if self._check:
             self._header += content
             if len(self._header) >= self._expected or len(content) < size:
@@ -292,7 +296,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise InputError("environment-unreadable", f"this archive cannot be read: {reason}", fix, str(path)) from error
 
 
-def bomb(path: Path, reason: str) -> InputError:
+def bomb(path: Path, reason: str, more: str = "") -> InputError:
     """The error for an archive that would fill a disk or the memory."""
     what = f"the archive looks like a decompression bomb: {reason}"
-    return InputError("archive-bomb", what, "do not give it to a server; if you trust it, raise --limit", str(path))
+    return InputError("archive-bomb", what, f"do not give it to a server{more}", str(path))

@@ -7,6 +7,7 @@ import tarfile
 
 import pytest
 
+from envpack.archive import reading
 from envpack.archive.layer import LayerMember, LayerUnpacker, pack_layer
 from envpack.support.errors import InputError, StorageError
 
@@ -118,6 +119,13 @@ def test_two_layers_do_not_write_through_each_others_links(tmp_path, root):
     packed(tmp_path, written("a/file", b"x"))
     with pytest.raises(InputError):
         unpacker.unpack(tmp_path / "layer", LIMIT)
+
+
+def test_weights_may_be_zeros(tmp_path, root, monkeypatch):
+    """`pack_layer` writes them, so they can be read again."""
+    monkeypatch.setattr(reading, "_FREE", 0)
+    packed(tmp_path, written("zeros", bytes(20 << 20)))
+    assert LayerUnpacker(root).unpack(tmp_path / "layer", 100 << 20) == 20 << 20
 
 
 def test_a_layer_that_is_too_large_is_refused(tmp_path, root):
