@@ -86,7 +86,8 @@ class MemoryRegistry:
             document = json.loads(content)
             if owner == name and digest == _digest(content) and document.get("subject", {}).get("digest") == reference:
                 entry = {"mediaType": self.types[name, digest], "digest": digest, "size": len(content)}
-                listed.append({**entry, "artifactType": document["artifactType"]})
+                named = {name: document[name] for name in ("artifactType", "annotations")}
+                listed.append({**entry, **named})
         return 200, {}, json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}).encode()
 
     @staticmethod

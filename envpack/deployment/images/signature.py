@@ -22,7 +22,8 @@ from envpack.deployment.signing import SigningKey, Statement, Trust, check_state
 from envpack.support.errors import InputError
 
 _MOST_STATEMENT = 64 << 20  # bytes
-_MOST_ARTIFACTS = 100  # that are looked at
+_MOST_ARTIFACTS = 100  # that are looked at, the newest first: a daily publication adds one each day
+_CREATED = "org.opencontainers.image.created"
 
 
 def sign_image(
@@ -42,6 +43,7 @@ def sign_image(
             return 0
     envelope = signed_anew(statement, keys, None)
     described, empty = Descriptor.of(DSSE, envelope), Descriptor.of(EMPTY, EMPTY_CONTENT)
+    created = {_CREATED: statement.document()["predicate"]["runDetails"]["metadata"]["finishedOn"]}
     manifest = encoded(
         {
             "schemaVersion": 2,
@@ -50,12 +52,13 @@ def sign_image(
             "config": empty.to_json(),
             "layers": [described.to_json()],
             "subject": image.to_json(),
+            "annotations": created,
         }
     )
     send(empty, EMPTY_CONTENT)
     send(described, envelope)
     registry.put_manifest(manifest, MANIFEST, digest_of(manifest))
-    registry.add_referrer(image.digest, Descriptor(MANIFEST, digest_of(manifest), len(manifest), IN_TOTO))
+    registry.add_referrer(image.digest, Descriptor(MANIFEST, digest_of(manifest), len(manifest), IN_TOTO, created))
     return len(envelope) + len(manifest)
 
 
@@ -87,6 +90,7 @@ def _address(registry: Registry) -> str:
 def _envelopes(registry: Registry, digest: str) -> Iterator[bytes | ValueError]:
     """The envelopes that are attached to an image, or why something that is attached is none."""
     artifacts = [found for found in registry.referrers(digest) if found.artifact_type in (IN_TOTO, "")]
+    artifacts.sort(key=lambda found: found.annotations.get(_CREATED, ""), reverse=True)
     for artifact in artifacts[:_MOST_ARTIFACTS]:
         try:
             manifest = registry.manifest(artifact.digest)

@@ -203,6 +203,21 @@ def test_the_statement_about_another_image_does_not_count(registry, plan, projec
     refused(address, keys[1], tmp_path, "it belongs to another image")
 
 
+@pytest.mark.parametrize("lists", [False, True])
+def test_the_newest_statements_count_however_many_there_are(
+    registry, plan, address, keys, tmp_path, monkeypatch, lists
+):
+    registry.lists_referrers = lists
+    monkeypatch.setattr(image_signature, "_MOST_ARTIFACTS", 2)
+    now = 0.0
+    monkeypatch.setattr(image_signature.time, "time", lambda: now)
+    for day in range(5):
+        now = day * 86400.0
+        assert publish_image(plan, address, keys=[keys[0]]).sent[-1] == "signature"
+        assert publish_image(plan, address, keys=[keys[0]]).sent == ()
+    pulled(address, tmp_path / "pulled", trust=Trust((keys[1],), max_age=3600.0))
+
+
 def listed(*entries):
     return encoded({"schemaVersion": 2, "mediaType": INDEX, "manifests": list(entries)})
 
@@ -222,5 +237,6 @@ def test_of_several_artifacts_one_with_a_valid_signature_is_enough(
     registry.manifests[tag] = listed({**good, "artifactType": "application/other"})
     refused(address, keys[1], tmp_path, "the image has none")
     monkeypatch.setattr(image_signature, "_MOST_ARTIFACTS", 2)
-    registry.manifests[tag] = listed(noise, noise, good)  # only so many are looked at
+    newer = {**noise, "annotations": {"org.opencontainers.image.created": "2999-01-01T00:00:00Z"}}
+    registry.manifests[tag] = listed(good, newer, newer)  # only so many are looked at
     refused(address, keys[1], tmp_path, "what is attached to the image is no statement")
