@@ -4,11 +4,12 @@ unload; and what those of several servers say together.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import itertools
 import time
 from collections.abc import Sequence
+from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 
 from envpack.inspection.files import folder_findings
@@ -20,6 +21,7 @@ from envpack.server.log import FILES_LIMIT, failures_to_finalize, faults_of_unlo
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.server.stale_runs import OWN_FILES, VARIABLE
 from envpack.support.placed_files import STUB_NAME
+from envpack.support.pool import in_background
 from envpack.support.text import printable
 from envpack.verification.checks.compared import LEFT_BEHIND
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
@@ -167,9 +169,10 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     and answers otherwise than before: see `again`. The line names the model that failed, and why.
     """
     started = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
-        errors = dict(zip(models, pool.map(lambda name: request_load(client, name, timeout), models), strict=True))
-    broken = {name: error.message for name, error in errors.items() if error}
+    loads = {name: in_background(partial(request_load, client, name, timeout), f"load {name}") for name in models}
+    while wait(loads.values(), _POLL_SECONDS).not_done:  # Ctrl-C ends it
+        pass
+    broken = {name: error.message for name, load in loads.items() if (error := load.result())}
     try:
         entries = client.index()
     except RequestError as error:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -111,6 +113,22 @@ def test_models_that_load_together_are_ready(tmp_path):
     assert (check.id, check.status) == ("together", "ok")
     assert check.evidence.startswith("all 2 loaded at the same time in ")
     assert sorted(client.asked) == [("load", "a", 7.0), ("load", "b", 7.0)]
+
+
+def test_an_interruption_does_not_wait_for_models_that_load_together():
+    main, released, ended = threading.get_ident(), threading.Event(), []
+    both = threading.Barrier(2, lambda: signal.pthread_kill(main, signal.SIGINT))
+
+    class Slow(Client):
+        def load(self, model, *, timeout):
+            both.wait(timeout)
+            released.wait(timeout)
+            ended.append(model)
+
+    with pytest.raises(KeyboardInterrupt):
+        check_together(Slow(), ["a", "b"], 5.0)
+    assert ended == []
+    released.set()
 
 
 @pytest.mark.parametrize(
