@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from envpack.fleet.cluster import Address, abilities_of, answer, connected, lost, worker_facts
 from envpack.fleet.tasks import Done, Product, Task
 from envpack.support.errors import EnvpackError, ServerError, UsageError
+from envpack.support.pool import in_background
 from envpack.support.progress import Progress
 from envpack.support.text import counted
 
@@ -58,7 +59,7 @@ class _Run:
             for task in self._tasks.values():
                 needs = dict.fromkeys((*task.needs, version_ability(task.version)), SHARE)
                 future = self._client.submit(carry_out, task, key=task.key, resources=needs)
-                future.add_done_callback(lambda found: self._inbox.put(lambda: self._end(found)))
+                future.add_done_callback(self._fetch)
                 futures.append(future)
             self._wait()
         finally:
@@ -130,13 +131,23 @@ class _Run:
             self._progress.end(f"{event['outcome']}, {event['seconds']:.1f} s")
             self._count()
 
-    def _end(self, future: Any) -> None:
+    def _fetch(self, future: Any) -> None:
+        """Have a product noted, without waiting for the scheduler that it comes through, and that may stand still."""
         task = self._tasks[str(future.key)]
-        attempts = max(self._attempts[task.key], 1)
-        if future.status == "finished":
+        found = in_background(lambda: self._product(future, task), "product")
+        found.add_done_callback(lambda product: self._inbox.put(lambda: self._end(task, product.result())))
+
+    def _product(self, future: Any, task: Task) -> Product:
+        if future.status != "finished":
+            return Product(error=self._failure(future, task))
+        try:
             product: Product = future.result()
-        else:
-            product = Product(error=self._failure(future, task))
+        except OSError as error:
+            raise lost(self._address, _LOST) from error
+        return product
+
+    def _end(self, task: Task, product: Product) -> None:
+        attempts = max(self._attempts[task.key], 1)
         self._done[task.key] = Done(task=task, product=product, attempts=attempts, error=product.error)
         self._progress.begin(f"{task.label} [{product.worker}]")
         self._progress.end(

@@ -319,7 +319,8 @@ def test_what_workers_report_is_shown(tmp_path):
     run._report({"key": "t", "name": "w", "started": "host"})
     for made, outcome in ((True, "done"), (False, "up to date")):
         product = Product(fresh=made, worker="w", seconds=2)
-        run._end(SimpleNamespace(key="t", status="finished", result=lambda found=product: found))
+        run._fetch(SimpleNamespace(key="t", status="finished", result=lambda found=product: found))
+        run._inbox.get(timeout=10)()
         assert f"t [w]: {outcome}, 2.0 s" in steps.seen
     assert (run._done["t"].attempts, run._done["t"].error) == (2, None)
     assert steps.seen[-1] == "1 of 2 tasks left on local:1"
@@ -335,8 +336,38 @@ def test_a_task_without_a_report_of_its_worker_has_failed(tmp_path):
         (ValueError("bad"), "worker-failed", "t: ValueError: bad"),
     ):
         run, steps = run_of(Client({}), verify_task("t", tmp_path))
-        run._end(SimpleNamespace(key="t", status="error", exception=lambda found=error: found))
+        run._fetch(SimpleNamespace(key="t", status="error", exception=lambda found=error: found))
+        run._inbox.get(timeout=10)()
         assert (run._done["t"].error.kind, run._done["t"].error.message) == (kind, says)
         assert (run._done["t"].attempts, steps.seen[0]) == (1, "t []: failed")
+    run._fetch(SimpleNamespace(key="t", status="cancelled"))
     with pytest.raises(ServerError, match="the connection to the scheduler was lost"):
-        run._end(SimpleNamespace(key="t", status="cancelled"))
+        run._inbox.get(timeout=10)()
+
+
+class Finished:
+    """A task that has ended, and whose result does not come: the scheduler stands still, or ends with this error."""
+
+    key, status = "t", "finished"
+
+    def __init__(self, found, error):
+        self._client, self._error = found, error
+
+    def add_done_callback(self, function):
+        function(self)
+
+    def result(self):
+        if self._error:
+            raise self._error
+        self._client.status = "connecting"
+        threading.Event().wait(20)
+
+
+@pytest.mark.parametrize("error", [None, OSError("closed")], ids=["stands still", "ended"])
+def test_a_scheduler_that_does_not_pass_on_a_result_is_lost(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(client, "_LOOK", 0.05)
+    found = Client({"a": [OWN]})
+    found.submit = lambda *_, **__: Finished(found, error)
+    found.subscribe_topic = found.cancel = lambda *_: None
+    with pytest.raises(ServerError, match="the connection to the scheduler was lost"):
+        run_of(found, verify_task("t", tmp_path))[0].wait()
