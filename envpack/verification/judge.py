@@ -240,8 +240,10 @@ class Judge:
         beside = find_folder(model.folder.parent, unready["name"])
         if beside is None or not looks_like_model(beside):
             return None
-        why = f"it calls {beside.name}, which is not verified with it; its answer: {error.splitlines()[0]}"
-        return unchecked("infer", why, f"verify both: envpack verify {model.name} {beside.name}")
+        why, fix = "is not verified with it", f"verify both: envpack verify {model.name} {beside.name}"
+        if beside.name in called_models(model.folder):  # a circle: else it would have been verified before
+            why, fix = "needs it and is verified later", f"send it requests with both loaded: envpack run {model.name}"
+        return unchecked("infer", f"it calls {beside.name}, which {why}; its answer: {error.splitlines()[0]}", fix)
 
     def _log(self) -> str:
         """The log since the verification of this model began."""

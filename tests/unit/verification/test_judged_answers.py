@@ -236,6 +236,11 @@ def test_a_model_of_the_repository_that_only_the_request_names_has_to_be_verifie
     assert (found["net"].status, found["net"].fix) == ("unchecked", f"verify both: envpack verify {model.name} net")
     assert found["net"].evidence.startswith("it calls net, which is not verified with it; its answer: Triton")
     assert found["other"].fix != found["net"].fix, "no model of the repository has that name"
+    (model.folder / "1/model.py").write_text("p.InferenceRequest(model_name='net')")  # so both are verified: a circle
+    error = RequestError("Model 'net' is not ready.", status=500)
+    check = judge(server, error=error).judge(model).checks[-1]
+    assert (check.status, check.fix) == ("unchecked", f"send it requests with both loaded: envpack run {model.name}")
+    assert check.evidence.startswith("it calls net, which needs it and is verified later; its answer: Model")
 
 
 @pytest.mark.parametrize(("first", "ok"), [("ValueError: boom", True), ("MemoryError", False)])
