@@ -141,6 +141,8 @@ _PLACEHOLDER = "#!/bin/sh\nexit 1\n"
 _MARKER = "envpack-user-site-was-read"
 _MINORS = range(6, 16)
 STOP_SECONDS = 15
+# Behind all others, since envpack reads the log: in another form or place, faults in it would not be noticed.
+_LOG = ("--log-format=default", "--log-file=", "--log-info=true", "--log-warning=true", "--log-error=true")
 
 
 def link_backends(
@@ -297,4 +299,5 @@ def server_command(
         "--log-verbose=1",
         f"--exit-timeout-secs={STOP_SECONDS}",
         *arguments,
+        *_LOG,
     ]

@@ -296,7 +296,7 @@ class Settings:
     )
     server_arg: tuple[str, ...] = setting(
         Texts(example="--backend-config=python,shm-default-byte-size=4194304", metavar="ARG"),
-        "Argument for tritonserver; repeatable.",
+        "Argument for tritonserver; repeatable. Format, place and levels of its log stay as envpack reads it.",
         has_set="verify dev kubernetes-verify",
     )
     keep: bool = setting(

@@ -176,9 +176,10 @@ def test_arguments_reach_the_server_and_an_unresponsive_one_is_stopped(tmp_path,
         return wait(server, seconds)
 
     monkeypatch.setattr(process, "_wait_until_live", wait_later)
-    installation = find_server(install(tmp_path / "triton", 'for last; do :; done; echo "last $last"; exec sleep 60'))
+    program = 'while [ "$1" != --more ]; do shift; done; echo "last $*"; exec sleep 60'
+    installation = find_server(install(tmp_path / "triton", program))
     runtime = ProcessRuntime(installation, arguments=("--more",), start_seconds=0.1)
-    with pytest.raises(ServerError, match="last --more"), runtime.start(tmp_path):
+    with pytest.raises(ServerError, match="last --more --log-format=default --log-file= "), runtime.start(tmp_path):
         pass
 
 
