@@ -203,8 +203,8 @@ class ContainerServer(ContainerProcfs):
     def container(self) -> str:
         return str(self._container.name)
 
-    def log(self, since: int = 0) -> str:
-        return excerpt(self._written.fileno(), since)
+    def log(self, since: int = 0, until: int | None = None) -> str:
+        return excerpt(self._written.fileno(), since, until)
 
     def log_size(self) -> int:
         return os.fstat(self._written.fileno()).st_size

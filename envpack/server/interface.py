@@ -45,8 +45,11 @@ class Server(Protocol):
     def url(self) -> str:
         """Address of the HTTP endpoint, without a trailing slash."""
 
-    def log(self, since: int = 0) -> str:
-        """The output of the server and its stubs so far; beginning and end of it if it is longer than 4 MiB."""
+    def log(self, since: int = 0, until: int | None = None) -> str:
+        """The output of the server and its stubs so far; beginning and end of it if it is longer than 4 MiB.
+
+        All of it, or what is between two positions in bytes.
+        """
 
     def log_size(self) -> int:
         """How much was output so far, in bytes."""

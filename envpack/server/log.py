@@ -291,9 +291,9 @@ def _unescaped(text: str) -> str:
 _HEAD, _TAIL = 1 << 20, 3 << 20  # bytes of an excerpt
 
 
-def excerpt(handle: int, since: int = 0) -> str:
+def excerpt(handle: int, since: int = 0, until: int | None = None) -> str:
     """The output from a position on: all of it, or its beginning and its end."""
-    size = os.fstat(handle).st_size
+    size = os.fstat(handle).st_size if until is None else until
     if size - since <= _HEAD + _TAIL:
         return _read(handle, since, size - since)
     left_out = size - since - _HEAD - _TAIL

@@ -72,8 +72,8 @@ class ProcessServer:
         """The TCP ports on which the server listens beside that of HTTP."""
         return procfs.listening_ports(self.pid) - {self.port}
 
-    def log(self, since: int = 0) -> str:
-        return excerpt(self._log, since)
+    def log(self, since: int = 0, until: int | None = None) -> str:
+        return excerpt(self._log, since, until)
 
     def log_size(self) -> int:
         return os.fstat(self._log).st_size

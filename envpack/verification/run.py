@@ -272,7 +272,7 @@ class _Verification:
             unloaded = unload_all(client, server, names)
             self.progress.end(loaded.evidence)
         yield unloaded
-        ended = [check_restarts(server.log()), check_finalize(server, self.models, server.log(since))]
+        ended = [check_restarts(server), check_finalize(server, self.models, server.log(since))]
         yield from filter(None, ended)
 
     def _check_second_load(self, server: Server, client: Client, names: Sequence[str]) -> Check:

@@ -130,6 +130,7 @@ def test_output_is_read_from_a_position_on(log):
     assert excerpt(log.fileno()) == "first line\nsecond – line\n�\n"
     assert excerpt(log.fileno(), 11) == "second – line\n�\n"
     assert excerpt(log.fileno(), 1000) == ""
+    assert excerpt(log.fileno(), 6, 17) == "line\nsecond"
 
 
 def test_of_long_output_beginning_and_end_are_kept(log):

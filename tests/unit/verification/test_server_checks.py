@@ -22,7 +22,6 @@ from envpack.verification.checks.server import (
     check_home,
     check_published,
     check_repository,
-    check_restarts,
     check_shared_memory,
     check_together,
     check_unchanged,
@@ -315,16 +314,6 @@ def test_what_a_model_wrote_beside_its_code_is_a_warning(tmp_path):
     check = check_written(models, before)
     assert (check.status, check.ok) == ("warning", True)
     assert check.evidence.startswith(f"a model wrote {folder}/1/cache/weights.bin, which fails where")
-
-
-def test_a_process_that_ended_after_its_answers_is_a_fault():
-    head, again = (
-        "1128 19:49:06.229655 31388 model.py:0] ",
-        "'m_0' was restarted (1, process 9): it exited with status 3",
-    )
-    check = check_restarts(f"W{head}{json.dumps(again)}\n")
-    assert (check.status, check.evidence) == ("failed", "m_0 was started again: it exited with status 3")
-    assert check_restarts(f"I{head}{json.dumps(again)}\n") is None
 
 
 RAISED = "OSError: store is closed\n\nAt:\n  /srv/m/1/model.py(16): finalize\n"
