@@ -24,7 +24,8 @@ MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtx
 @check(
     "values",
     of="answers",
-    condition="Only shown if an output has no finite number, but NaN or infinity in every element: a warning",
+    condition="Only shown if an output has no finite number, but NaN or infinity in every element, or no element in any"
+    " response: a warning",
 )
 @check(
     "responses",
@@ -59,6 +60,7 @@ def check_smoke(
     config = model.config
     shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
+    empty = [] if has_expected else [entry.name for entry in config.outputs]  # in every response
     sent, answers = [], list[Responses]()
     for request in and_full_batch(config, requests):
         sent.append(request.description)
@@ -78,6 +80,7 @@ def check_smoke(
         for outputs in responses:
             if mismatch := configuration_mismatch(config, outputs):
                 return [failed("infer", f"sent {request.description}: {mismatch}", MATCH_CONFIGURATION)], answers[0]
+            empty = [name for name in empty if not any(t.data for t in outputs if t.name == name)]
             lost = lost or _lost_item(outputs, items, one_for_one)
             if items == 1:
                 one_for_one -= {tensor.name for tensor in outputs if tensor.shape[:1] != (1,)}
@@ -85,14 +88,17 @@ def check_smoke(
             infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
     return [
         passed("infer", f"{shown}; sent {', '.join(sent)}"),
-        *_mentions(answered=any(answers), shape=shape, lost=lost, infinite=infinite),
+        *_mentions(answered=any(answers), shape=shape, lost=lost, infinite=infinite, empty=empty),
     ], answers[0]
 
 
-def _mentions(*, answered: bool, shape: str, lost: str, infinite: str) -> Iterator[Check]:
+def _mentions(*, answered: bool, shape: str, lost: str, infinite: str, empty: Sequence[str]) -> Iterator[Check]:
     if not answered:
         evidence = "no request got a response, so none of its outputs was seen"
         yield warning("responses", evidence, "provide samples to which the model sends responses")
+    elif empty:
+        evidence = f"{empty[0]} has no element in any response, so none of its values was seen"
+        yield warning("values", evidence, "provide samples for which the model returns some")
     if shape:
         evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
         yield warning("shape", evidence, MATCH_CONFIGURATION)
