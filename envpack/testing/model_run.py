@@ -13,6 +13,7 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envpack.local.connection import MORE_TIME
 from envpack.local.model_process import LogLine
 from envpack.local.running import local_server, needs_server
 from envpack.local.starting import Instruments, opened_instruments
@@ -128,6 +129,7 @@ def run_model(
         folder = project.repository / name
         hint = error.fix or _moved(error.text, project) or fix_of(error.text) or fix_of_pointer(folder)
         at = "correct the model; its own lines are named above"
+        hint = hint or ("find what blocks there" if MORE_TIME in error.text else "")
         hint = hint or (at if "\n" in error.text else f"look for a fault in its files: `envpack inspect {name}`")
         raise InputError("model-failed", error.text, hint, str(folder)) from error
     responses = done.trial.answers[-1].responses if done.trial.answers else ()

@@ -349,7 +349,7 @@ SERVER_FAULTS = (
         "stub-died",
         "usually the kernel killed it because memory ran out: give the server more memory (in a container, raise its"
         " memory limit), or reduce the model's",
-        reported=r"was killed by signal 9\b|it was ended by SIGKILL",
+        reported=r"was killed by signal 9\b|\bended by SIGKILL",
         printed=r".{0,300}was killed by signal 9\b",
     ),
     Fault(
@@ -361,19 +361,19 @@ SERVER_FAULTS = (
     Fault(
         "stub-died",
         "find what crashes in native code that the last Python line shown calls",
-        reported=rf"{_CRASHED}|it was ended by SIG(?:ILL|TRAP|ABRT|BUS|FPE|SEGV|SYS)\b",
+        reported=rf"{_CRASHED}|\bended by SIG(?:ILL|TRAP|ABRT|BUS|FPE|SEGV|SYS)\b",
         printed=rf".{{0,300}}{_CRASHED}",
     ),
     Fault(
         "stub-died",
         "find what sends {signal}, as signal.alarm(), os.kill() and the limit of ulimit -t do, or handle it there",
-        reported=r"(?:was killed by|it was ended by) (?P<signal>signal \d{1,3}|SIG\w{1,20})",
+        reported=r"\b(?:killed|ended) by (?P<signal>signal \d{1,3}|SIG\w{1,20})",
         printed=r".{0,300}was killed by (?P<signal>signal \d{1,3})",
     ),
     Fault(
         "stub-died",
         "find what ends the process with status {status}: os._exit or exit() in the model or its libraries",
-        reported=r"(?:it ended with exit status|process (?:\d{1,10} )?exited with status) (?P<status>\d{1,9})",
+        reported=r"(?:\bended with (?:exit )?status|process (?:\d{1,10} )?exited with status) (?P<status>\d{1,9})",
     ),
     Fault(
         "load-failed",

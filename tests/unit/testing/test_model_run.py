@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from envpack.local.connection import MORE_TIME
 from envpack.local.model_process import LogLine
 from envpack.local.starting import Python
 from envpack.settings.project import open_project
@@ -261,12 +262,27 @@ def test_a_wrong_answer_becomes_no_sample(repository, array):
             "No such file or directory: '/models/m/1/model.py'",
             "/m/1/model.py: begin its path with one of Path(__file__).parents; or serve the repository at /models: ",
         ),
+        (
+            "import os\n\ndef initialize(arguments, decoupled, instance):\n    os._exit(3)",
+            "the process of 'm' ended with status 3 while initialize() was running",
+            "find what ends the process with status 3: os._exit",
+        ),
+        (
+            "import os\n\ndef initialize(arguments, decoupled, instance):\n    os.kill(os.getpid(), 9)",
+            "the process of 'm' ended by SIGKILL while initialize() was running",
+            "usually the kernel killed it because memory ran out",
+        ),
+        (
+            "import threading\n\ndef initialize(arguments, decoupled, instance):\n    threading.Event().wait()",
+            "the process of 'm' was ended: more than 3 s passed while initialize() was running; " + MORE_TIME,
+            "find what blocks there",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error_with_its_place_and_a_hint(repository, array, code, text, hint):
     repository.add("m", code)
     with pytest.raises(InputError) as raised:
-        run_model(repository.project, "m", array)
+        run_model(repository.project, "m", array, timeout=3)
     error = raised.value
     assert (error.kind, error.message, error.where) == ("model-failed", text, str(repository.folder / "m"))
     assert hint in error.hint
