@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import subprocess
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, cast
 
-from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import required_abi
 from envpack.support.folders import cache_root
+from envpack.support.memory import remember, remembered
 from envpack.support.processes import bare_environment, run
-from envpack.support.replacement import write_text
 from envpack.support.text import may_be_path
 
 _TIMEOUT = 30.0  # seconds
@@ -66,11 +64,8 @@ class ProbeMemory:
     def __init__(self) -> None:
         self._file = cache_root() / "interpreters.json"
         self._changed = False
-        self._known: dict[str, dict[str, Any]] = {}  # the facts, and a stamp of each file that they come from
-        with contextlib.suppress(OSError, ValueError):
-            known = read_json(self._file)
-            if isinstance(known, dict):
-                self._known = {path: one for path, one in known.items() if _is_remembered(one)}
+        # The facts, and a stamp of each file that they come from; another version of envpack may have kept other facts.
+        self._known = {path: known for path, known in remembered(self._file).items() if _is_remembered(known)}
 
     def facts(self, executable: Path) -> Facts | None:
         """Facts about an interpreter; ``None`` if it does not run."""
@@ -90,9 +85,7 @@ class ProbeMemory:
         """Keep what was learnt for the next command."""
         if self._changed:
             self._changed = False
-            with contextlib.suppress(OSError):  # an unwritable cache only costs time
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                write_text(self._file, json.dumps(self._known, indent=1, sort_keys=True))
+            remember(self._file, self._known)
 
 
 def _stamps(executable: Path, facts: Facts) -> list[str]:

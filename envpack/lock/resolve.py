@@ -13,7 +13,7 @@ from envpack.conda.choice import interpreter_for, interpreter_here, reason_to_fe
 from envpack.conda.interpreter_package import fingerprint
 from envpack.conda.interpreters import Interpreter
 from envpack.conda.settings import Channels, CondaSettings, Credentials
-from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
+from envpack.lock.lockfile import Lock, digest_requirements, lock_key, wheel_not_here
 from envpack.lock.pip import applying, build_wheels, check_lines, resolve_pip
 from envpack.lock.uv import requirement_name
 from envpack.requirements.locked_packages import check_locked
@@ -23,12 +23,14 @@ from envpack.settings.table import PythonPreference
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError, storage_errors
 from envpack.support.folders import cache_folder
+from envpack.support.memory import remember, remembered
 from envpack.support.platforms import host_platform
 from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted, normalise_name
 from envpack.support.uv import index_settings
 
 LOCAL_CHANNEL = "local"
+_LOCK = "lock"  # key of its text in a memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +85,8 @@ class LockOptions:
             remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
             if remembered:
                 return remembered
-            file.parent.mkdir(parents=True, exist_ok=True)
             lock = lock_requirements(requirements, target, options, progress)
-            write_lock(lock, file)
+            remember(file, {_LOCK: lock.text})
         return lock
 
 
@@ -99,9 +100,9 @@ def lock_memory(requirements: Requirements, target: Target, options: LockOptions
 
 
 def _remembered(file: Path) -> Lock | None:
-    with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
-        lock = read_lock(file)
-        if lock is None or wheel_not_here(lock.pip):  # of a project, which is built again
+    with contextlib.suppress(InputError, KeyError):  # one of another version; resolving again replaces it
+        lock = Lock.parse(str(remembered(file)[_LOCK]), file)
+        if wheel_not_here(lock.pip):  # of a project, which is built again
             return None
         mark_used(file)
         return lock

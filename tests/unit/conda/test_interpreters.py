@@ -13,6 +13,7 @@ from envpack.conda.interpreters import available_interpreters, interpreter_at, u
 from envpack.settings.pythons import SUPPORTED
 from envpack.settings.table import FIELDS
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
+from envpack.support.memory import remember, remembered
 
 
 @pytest.fixture(autouse=True)
@@ -371,12 +372,12 @@ def test_folders_that_cannot_be_searched_are_passed_over(tmp_path):
     assert [interpreter.version for interpreter in found] == ["3.10.2"]
 
 
-@pytest.mark.parametrize("content", ["[]", '{"/x": {"facts": {"version": "odd"}, "stamps": []}}', "x"])
-def test_a_damaged_record_of_interpreters_is_written_again(tmp_path, content):
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache/interpreters.json").write_text(content)
-    assert available_interpreters([make_interpreter(tmp_path / "bin", "3.10.2")])
-    assert "3.10.2" in (tmp_path / "cache/interpreters.json").read_text()
+@pytest.mark.parametrize("known", [{"/x": {"facts": {"version": "odd"}, "stamps": []}}, {"/x": []}])
+def test_a_record_of_interpreters_by_another_version_of_envpack_is_written_again(tmp_path, known):
+    remember(tmp_path / "cache/interpreters.json", known)
+    found = make_interpreter(tmp_path / "bin", "3.10.2")
+    assert available_interpreters([found])
+    assert list(remembered(tmp_path / "cache/interpreters.json")) == [str(found / "python3.10")]
 
 
 def test_the_symbols_of_an_interpreter_are_read_once_until_its_files_change(tmp_path):
@@ -384,7 +385,9 @@ def test_the_symbols_of_an_interpreter_are_read_once_until_its_files_change(tmp_
     ask = partial(interpreter_for, "3.10", [folder], preference="only-system", glibc="1.0")
     assert ask().version == "3.10.13"
     memory = tmp_path / "cache/interpreters.json"
-    memory.write_text(memory.read_text().replace('"glibc": ""', '"glibc": "7.7"'))
+    known = remembered(memory)
+    known[str(folder / "python3.10")]["facts"]["glibc"] = "7.7"
+    remember(memory, known)
     with pytest.raises(EnvironmentBuildError, match=r"has symbols of glibc 7\.7"):
         ask()
     shutil.copy(sys.executable, folder / "libpython3.10.so.1.0")

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.settings import CondaSettings
-from envpack.lock.lockfile import Lock, digest_requirements, write_lock
+from envpack.lock.lockfile import Lock, digest_requirements
 from envpack.lock.resolve import LockOptions, lock_memory, lock_requirements
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
+from envpack.support.memory import remember
 from tests.steps import Steps
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
@@ -96,7 +97,7 @@ def test_a_resolution_to_a_wheel_that_was_pruned_is_not_remembered(tools, tmp_pa
     options, requirements, wheel = tools.options(), Requirements(pip=("a",)), tmp_path / "own-1-py3-none-any.whl"
     lock = options.resolve_once(requirements, TARGET, tools.progress)
     own = dataclasses.replace(lock, pip=(PipPackage("own", "1", wheel.as_uri(), "d" * 64),))
-    write_lock(own, lock_memory(requirements, TARGET, options))
+    remember(lock_memory(requirements, TARGET, options), {"lock": own.text})
     assert options.remembered(requirements, TARGET) is None
     wheel.touch()
     assert options.remembered(requirements, TARGET) == own
