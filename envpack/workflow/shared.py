@@ -22,6 +22,7 @@ from envpack.store.records import MOST_BYTES, Blob, Record
 from envpack.store.shared import SharedStore
 from envpack.stub.build import Stub, build_stub, find_stub, keep_stub
 from envpack.stub.recipe import Cell
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, storage_errors
 from envpack.support.folders import cache_folder
@@ -268,13 +269,15 @@ def push_packages(store: SharedStore, lock: Lock) -> None:
         if file is None or not file.is_file() or not package.sha256:
             continue
         found, damaged = _unless_damaged(partial(_whole_package, store, package.sha256), "package", SILENT)
-        if not found:
+        if not found and sha256_of(file) == package.sha256:  # a wheel may have been built anew since it was locked
             facts = {"name": package.name, "version": package.version}
             store.add("package", package.sha256, file, facts=facts, again=damaged)
 
 
 def _whole_package(store: SharedStore, key: str) -> Record | None:
     record = store.find("package", key)
+    if record and [blob.sha256 for blob in record.blobs] != [key]:
+        raise store.objects.corrupt(record.path, "it names another package")
     return store.complete(record) if record else None
 
 

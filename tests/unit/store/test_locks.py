@@ -129,6 +129,17 @@ def test_packages_of_one_machine_travel(store, packages, tmp_path):
     assert len(steps.seen) == 2, "what is there is not fetched again"
 
 
+def test_a_package_that_changed_since_it_was_locked_stays_here(store, packages):
+    wheel = Path(packages.pip[0].url.removeprefix("file://"))
+    wheel.write_bytes(b"built anew")
+    push_packages(store, packages)
+    assert store.find("package", packages.pip[0].sha256) is None
+    store.add("package", packages.pip[0].sha256, wheel)  # as earlier versions did
+    wheel.write_bytes(b"a wheel")
+    push_packages(store, packages)
+    assert store.find("package", packages.pip[0].sha256).blobs[0].sha256 == packages.pip[0].sha256
+
+
 def test_packages_that_are_here_or_nowhere_keep_their_address(store, packages, tmp_path):
     push_packages(store, packages)
     assert locate_packages(store, packages, tmp_path / "cache", NoProgress()) == packages
