@@ -88,7 +88,8 @@ class ArchiveReader:
 
     def expect(self, size: int) -> None:
         """Reject the archive if its content is larger than ``size`` bytes."""
-        self._stream.limit = min(self._stream.limit, size)
+        if size < self._stream.limit:
+            self._stream.limit, self._stream.remedy = size, ""
 
     def __iter__(self) -> Iterator[Member]:
         count = names = 0
@@ -164,6 +165,7 @@ class _Stream:
     def __init__(self, source: Path, unpacked: Any, raw: _Raw, limit: int, highest_ratio: int) -> None:
         self.raw = raw
         self.limit = limit
+        self.remedy = "; if you trust it, raise --limit"
         self._highest_ratio = highest_ratio
         self._source = source
         self._unpacked = unpacked
@@ -190,8 +192,7 @@ class _Stream:
         self._position += len(content)
         self._last = content
         if self._position > self.limit:
-            more = "; if you trust it, raise --limit"
-            raise bomb(self._source, f"its content is larger than {self.limit} bytes", more)
+            raise bomb(self._source, f"its content is larger than {self.limit} bytes", self.remedy)
         if self._position > _FREE and self._position > self._highest_ratio * self.raw.size:
             raise bomb(self._source, f"its content is more than {self._highest_ratio} times as large as the file")
         if self._check:
@@ -296,7 +297,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise InputError("environment-unreadable", f"this archive cannot be read: {reason}", fix, str(path)) from error
 
 
-def bomb(path: Path, reason: str, more: str = "") -> InputError:
+def bomb(path: Path, reason: str, remedy: str = "") -> InputError:
     """The error for an archive that would fill a disk or the memory."""
     what = f"the archive looks like a decompression bomb: {reason}"
-    return InputError("archive-bomb", what, f"do not give it to a server{more}", str(path))
+    return InputError("archive-bomb", what, f"do not give it to a server{remedy}", str(path))
