@@ -86,7 +86,7 @@ class MemoryRegistry:
             document = json.loads(content)
             if owner == name and digest == _digest(content) and document.get("subject", {}).get("digest") == reference:
                 entry = {"mediaType": self.types[name, digest], "digest": digest, "size": len(content)}
-                named = {name: document[name] for name in ("artifactType", "annotations")}
+                named = {name: document[name] for name in ("artifactType", "annotations") if name in document}
                 listed.append({**entry, **named})
         return 200, {}, json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}).encode()
 
