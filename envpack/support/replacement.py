@@ -293,7 +293,7 @@ def remove_folder(folder: Path) -> None:
 def remove_leftovers(destination: Path) -> None:
     """Remove the temporary files and folders that killed processes left for ``destination``, which is complete then.
 
-    The caller holds a lock for ``destination``.
+    The caller holds a lock for ``destination``, which a process with another cache does not know.
     """
     old = _old_of(destination)  # of a process that was killed where folders cannot be exchanged in one step
     if os.path.lexists(old):
@@ -302,7 +302,21 @@ def remove_leftovers(destination: Path) -> None:
         else:
             old.rename(destination)
     for stale in temporaries_of(destination):
-        delete(stale)
+        if not _is_in_use(stale):
+            delete(stale)
+
+
+def _is_in_use(temporary: Path) -> bool:
+    """Whether a process writes a temporary file or folder; not on a file system without locks."""
+    with contextlib.suppress(OSError):
+        handle = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+    return False
 
 
 def delete(path: Path) -> None:

@@ -340,6 +340,15 @@ def test_a_kill_between_the_two_steps_leaves_the_old_folder_to_be_restored(tmp_p
     assert os.listdir(tmp_path) == ["python3.10"]
 
 
+@pytest.mark.parametrize("replaced", [replaced_file, replaced_folder])
+def test_what_a_process_with_another_cache_writes_is_no_leftover(tmp_path, replaced):
+    """Two machines that share a folder have no lock in common."""
+    with replaced(tmp_path / "place") as temporary:
+        remove_leftovers(tmp_path / "place")
+        assert temporary.exists()
+    assert os.listdir(tmp_path) == ["place"]
+
+
 def test_what_of_a_folder_cannot_be_removed_has_another_name(tmp_path, monkeypatch):
     def rmdir(*_, **options):
         raise PermissionError
