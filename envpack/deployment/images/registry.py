@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from envpack.deployment.images.accounts import account_at
 from envpack.deployment.images.address import ImageAddress
@@ -29,6 +30,8 @@ from envpack.support.processes import raise_if_stopped, verification_setting
 _ATTEMPTS = 3
 _PAUSE = 0.5  # seconds before the second attempt
 _PIECE = 1 << 20
+_MOST_PAGES = 100  # of a list of artifacts
+_LISTS = {"Accept": INDEX}
 
 
 @contextlib.contextmanager
@@ -159,16 +162,22 @@ class Registry:
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...]:
         """The artifacts about an image: from the referrers API, or the tag that replaces it where there is none."""
-        answer = self._get(f"referrers/{digest}", {"Accept": INDEX})
-        content = answer.content if answer is not None else self.manifest(_referrers_tag(digest))
+        pages: list[bytes] = []
+        first = path = f"referrers/{digest}"
+        while path and len(pages) < _MOST_PAGES and (answer := self._get(path, _LISTS)) is not None:
+            pages.append(answer.content)
+            following = urlsplit(answer.links.get("next", {}).get("url", "")).query
+            path = f"{first}?{following}" if following else ""
+        if not pages and (content := self.manifest(_referrers_tag(digest))):
+            pages.append(content)
         try:
-            return tuple(found for found, _ in parse_index(content)) if content else ()
+            return tuple(found for page in pages for found, _ in parse_index(page))
         except ValueError as error:
             raise registry_corrupt(self.address, f"the list of artifacts about {digest} is damaged") from error
 
     def add_referrer(self, digest: str, artifact: Descriptor) -> None:
         """List an artifact about an image, unless the registry does so itself."""
-        if self._get(f"referrers/{digest}", {"Accept": INDEX}) is not None:
+        if self._get(f"referrers/{digest}", _LISTS) is not None:
             return
         listed = self.referrers(digest)
         if artifact.digest in {found.digest for found in listed}:

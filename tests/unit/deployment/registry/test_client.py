@@ -104,6 +104,19 @@ def test_a_registry_that_lists_artifacts_itself_is_asked(registry, there):
     assert (found.artifact_type, found.size) == ("application/x", len(encoded(about)))
 
 
+def test_a_list_of_artifacts_is_read_page_by_page(registry, there):
+    digest = "sha256:" + "a" * 64
+
+    def pages(method, path, *_):
+        number = int(path.rpartition("last=")[2]) if "last=" in path else 0
+        page = encoded({"schemaVersion": 2, "mediaType": INDEX, "manifests": [artifact(number).to_json()]})
+        more = {"Link": f'</v2/team/models/referrers/{digest}?n=1&last={number + 1}>; rel="next"'} if number < 2 else {}
+        return 200, more, page
+
+    registry.fault = pages
+    assert there.referrers(digest) == tuple(map(artifact, range(3)))
+
+
 def test_a_list_of_artifacts_that_is_damaged_is_an_error(registry, there):
     registry.manifests["team/models", "sha256-" + "a" * 64] = b"{}"
     with pytest.raises(StorageError, match="the list of artifacts about sha256:a+ is damaged") as raised:
