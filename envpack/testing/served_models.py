@@ -156,7 +156,7 @@ class ServedModels:
             with contextlib.suppress(RequestError):  # it is gone
                 self._client.unload(model)
         until = time.monotonic() + (0 if self._ended or not self._loaded else _FINALIZE_SECONDS)
-        while self._server.children() and time.monotonic() < until:
+        while not all(child.dead for child in self._server.children()) and time.monotonic() < until:
             time.sleep(self._server.poll_seconds)
         self._server.stop(force=True)
         self._running.close()

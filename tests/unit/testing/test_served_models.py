@@ -12,6 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from envpack.local.values import RawTensor, Request
+from envpack.server.interface import Process
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor
 from envpack.settings.project import open_project
@@ -306,8 +307,9 @@ def test_a_server_can_be_ended_at_once(models):
 
 def test_models_are_unloaded_at_the_end_which_finalizes_them(models, monkeypatch):
     monkeypatch.setattr(module, "_FINALIZE_SECONDS", 60)
-    children, waited = [["stub"], ["stub"], []], []
-    monkeypatch.setattr(models.server, "children", lambda: children.pop(0) if children else [])
+    running, ended = (Process(7, "stub", dead, ()) for dead in (False, True))  # a server reads no status of a dead one
+    children, waited = [[running], [running, ended]], []
+    monkeypatch.setattr(models.server, "children", lambda: children.pop(0) if children else [ended])
     monkeypatch.setattr(module.time, "sleep", waited.append)
     models.load("one")
     models.close()
