@@ -299,7 +299,7 @@ class _Verification:
         self.progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck > 0)
         self.progress.end(_stop_outcome(stopped))
-        leftovers = _stop_faults(stopped, server.log())
+        leftovers = () if judge.stuck else _stop_faults(stopped, server.log())
         if not stopped.forced and not leftovers:
             checks.append(passed("stop", f"stopped in {stopped.seconds:.1f} s with exit status 0, nothing left behind"))
         return "", leftovers
@@ -329,11 +329,11 @@ def _restored_modes(models: Sequence[Model], backends: Path | None) -> Iterator[
 
 
 def _stop_faults(stopped: StopResult, log: str) -> tuple[str, ...]:
-    if stopped.forced:
-        return ()
     late = not_unloaded(log)
     why = f": {enumerated(late)} did not end in time; check finalize" if late else ""
-    return (*stopped.leftovers, *([f"exit status {stopped.exit_code}{why}"] if stopped.exit_code else []))
+    killed = f"a server that did not stop within {stopped.seconds:.0f} s, and was killed"
+    status = killed if stopped.forced else f"exit status {stopped.exit_code}"
+    return (*stopped.leftovers, *([f"{status}{why}"] if stopped.exit_code else []))
 
 
 def _stop_outcome(stopped: StopResult) -> str:

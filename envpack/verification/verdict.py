@@ -188,7 +188,7 @@ class Verdict:
         image: name of the container image, ``""`` without one.
         models: one verdict per model, in the order of loading.
         checks: checks of the server as a whole.
-        leftovers: what the server left behind although it stopped cleanly.
+        leftovers: what the server left behind, and how it ended if not with exit status 0.
         started: start of the server, ISO 8601 with time zone.
         seconds: from the start of the server to the end of its stop.
         verdict_seconds: from the start of the server until every model was judged.

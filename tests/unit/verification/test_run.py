@@ -188,6 +188,9 @@ def test_a_model_that_is_changed_meanwhile_has_no_plain_yes(repository, monkeypa
         *("repository", "shared-memory", "together", "shutdown", "stop", "unchanged", "written")
     ]
     assert verify(repository, ["b", "c"], runtime=Runtime()).ok
+    monkeypatch.setattr(Server, "stop", lambda *_, **__: StopResult(-9, True, (), 20.0))
+    verdict = verify(repository, ["b", "c"], runtime=Runtime())
+    assert (verdict.ok, verdict.leftovers) == (False, ("a server that did not stop within 20 s, and was killed",))
 
 
 def test_the_servers_own_version_counts_more_than_the_tag_of_its_image(repository, monkeypatch):
@@ -230,4 +233,5 @@ def test_a_model_that_delays_the_stop_is_named_with_the_exit_status():
     stopped = StopResult(exit_code=1, forced=False, leftovers=("x",), seconds=15.0)
     assert module._stop_faults(stopped, log) == ("x", "exit status 1: slow did not end in time; check finalize")
     assert module._stop_faults(stopped, "") == ("x", "exit status 1")
-    assert module._stop_faults(replace(stopped, forced=True), log) == ()
+    killed = "a server that did not stop within 15 s, and was killed: "
+    assert module._stop_faults(replace(stopped, forced=True), log)[1].startswith(killed)
