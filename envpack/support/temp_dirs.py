@@ -41,10 +41,9 @@ def temp_dir(purpose: str) -> Iterator[Path]:
 
 def _delete_all(folder: Path) -> None:
     """Delete a folder, also what a program has made read only in it."""
-    # Its own clean-up makes folders writable where that is needed.
-    made = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{_TEMPORARY}")
-    folder.rename(Path(made.name) / folder.name)
-    made.cleanup()
+    # The clean-up of a temporary folder makes folders writable where that is needed.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{_TEMPORARY}") as made:
+        folder.rename(Path(made) / folder.name)
 
 
 def _remove_stale() -> None:

@@ -124,6 +124,13 @@ def test_folders_of_other_users_stay(temporary, monkeypatch):
         assert folder.exists()
 
 
+def test_a_folder_that_another_process_removes_meanwhile_leaves_nothing(temporary, monkeypatch):
+    made(temporary, "envpack-scratch-a")
+    monkeypatch.setattr(temp_dirs, "_is_unlocked", lambda folder: folder.rmdir() is None)
+    with temp_dir("engine") as folder:
+        assert list(temporary.iterdir()) == [folder]
+
+
 def test_no_file_stays_open(temporary, other):
     (temporary / "envpack-scratch-x").mkdir()
     with temp_dir("engine") as folder:
