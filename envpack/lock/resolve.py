@@ -31,6 +31,7 @@ from envpack.support.uv import index_settings
 
 LOCAL_CHANNEL = "local"
 _LOCK = "lock"  # key of its text in a memory
+_BUILDS = 3  # of projects, until their sources stay as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +81,14 @@ class LockOptions:
             found = self.interpreter(target, progress)
             if self.python_preference == "managed" and not found.managed:  # none could be fetched, which takes long
                 options = replace(self, python_preference="only-system")
-        file = lock_memory(requirements, target, self)
+        digest, file = digest_requirements(requirements, self.channels), lock_memory(requirements, target, self)
         with storage_errors(file), ingredients_in_use(self.cache):
             remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
             if remembered:
                 return remembered
             lock = lock_requirements(requirements, target, options, progress)
-            remember(file, {_LOCK: lock.text})
+            if lock.requirements_digest == digest:  # no project has changed since the file was named
+                remember(file, {_LOCK: lock.text})
         return lock
 
 
@@ -115,15 +117,16 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
     channels = resolve_channels(options, target, progress)
     resolver = _Resolver(target, channels, options, progress)
     conda = requirements.locked_conda or resolver.conda(requirements)
+    wheels, digest = resolver.build_projects(requirements)
     pip = requirements.locked_pip
     if requirements.pip or requirements.projects:
-        pip = (*pip, *resolver.pip(requirements, conda))
+        pip = (*pip, *resolver.pip(requirements, conda, wheels))
     return Lock(
         target,
         channels.urls,
         tuple(sorted(conda, key=lambda package: package.name)),
         tuple(sorted(pip, key=lambda package: package.name)),
-        digest_requirements(requirements, options.channels),
+        digest,
     )
 
 
@@ -245,8 +248,9 @@ class _Resolver:
         named = any(package.url.startswith(f"{channel}/") for channel in self.channels.urls)
         return named and package.name not in self._updated()
 
-    def pip(self, requirements: Requirements, conda: Sequence[CondaPackage]) -> tuple[PipPackage, ...]:
-        wheels = self._build_projects(requirements)
+    def pip(
+        self, requirements: Requirements, conda: Sequence[CondaPackage], wheels: Sequence[Path]
+    ) -> tuple[PipPackage, ...]:
         self.progress.begin(f"resolve {counted(len(requirements.pip), 'pip requirement')}")
         previous = self.options.previous
         packages = resolve_pip(
@@ -263,15 +267,26 @@ class _Resolver:
     def _updated(self) -> set[str]:
         return {normalise_name(name) for name in self.options.update}
 
-    def _build_projects(self, requirements: Requirements) -> tuple[Path, ...]:
+    def build_projects(self, requirements: Requirements) -> tuple[tuple[Path, ...], str]:
+        """The wheels of local projects, and the digest of the requirements with the sources that they were built from.
+
+        A build may write into the sources, which a second one then leaves as they are.
+        """
+        digest = digest_requirements(requirements, self.options.channels)
         if not requirements.projects:
-            return ()
+            return (), digest
         preference = self.options.python_preference
         python = interpreter_for(self.target.python, preference=preference, progress=self.progress)
-        self.progress.begin(f"build {counted(len(requirements.projects), 'local project')}")
-        wheels = build_wheels(requirements, self.target, python.executable, self.options.cache)
-        self.progress.end(counted(len(wheels), "wheel"))
-        return wheels
+        for _ in range(_BUILDS):
+            self.progress.begin(f"build {counted(len(requirements.projects), 'local project')}")
+            wheels = build_wheels(requirements, self.target, python.executable, self.options.cache)
+            self.progress.end(counted(len(wheels), "wheel"))
+            before, digest = digest, digest_requirements(requirements, self.options.channels)
+            if digest == before:
+                return wheels, digest
+        what = "files of the project change whenever its wheel is built"
+        fix = "run the command again when nothing writes there; a build must write into build, dist or *.egg-info"
+        raise EnvironmentBuildError("build-failed", what, fix, " ".join(map(str, requirements.projects)))
 
     def _provided_by(self, conda: Sequence[CondaPackage], requirements: Requirements) -> list[str]:
         """Names, as pip knows them, of the Python packages in conda packages: those installed into a prefix.

@@ -147,7 +147,7 @@ def _resolved_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, 
         found = find_lock(store, key, progress) if store and before is None and not update else None
         with _other_pythons_in_hint(recipe, progress):
             lock = found or lock_requirements(recipe.requirements, recipe.target, options, progress)
-        if store and store.push and found is None:
+        if store and store.push and found is None and recipe.lock_key == key:  # no project has changed
             push_lock(store, key, lock)
     return lock
 
@@ -244,7 +244,7 @@ def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, s
     if lock is None and found is not None:
         return found
     lock = lock or options.resolve_once(*asked, progress)
-    if store.push and found is None:
+    if store.push and found is None and recipe.lock_key == key:  # no project has changed
         push_lock(store, key, lock)
     return lock
 

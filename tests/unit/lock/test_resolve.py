@@ -203,6 +203,45 @@ def test_a_projects_wheel_is_built_for_the_target_and_required(tools):
     assert tools.asked["pip"]["wheels"] == ()
 
 
+@pytest.mark.parametrize("when", ["build_wheels", "resolve_pip"])
+def test_a_lock_fits_the_sources_that_its_wheel_was_built_from_and_no_others(tools, tmp_path, monkeypatch, when):
+    project, built, requirements = tmp_path / "tool", [], Requirements(projects=(tmp_path / "tool",))
+    (project / "data").mkdir(parents=True)
+    source, build, options = project / "data/tool.py", tools.build_wheels, tools.options()
+    source.write_text("before")
+
+    def edited(*arguments, **options):
+        source.write_text("after")
+        return getattr(tools, when)(*arguments, **options)
+
+    def built_wheels(*arguments):
+        built.append(source.read_text())
+        return (edited if when == "build_wheels" else build)(*arguments)
+
+    monkeypatch.setattr("envpack.lock.resolve.resolve_pip", edited if when == "resolve_pip" else tools.resolve_pip)
+    monkeypatch.setattr("envpack.lock.resolve.build_wheels", built_wheels)
+    lock = options.resolve_once(requirements, TARGET, tools.progress)
+    for text in ("before", "after"):
+        source.write_text(text)
+        fits = lock.requirements_digest == digest_requirements(requirements, options.channels)
+        assert fits == (text == built[-1])
+        assert options.remembered(requirements, TARGET) in ((lock, None) if fits else (None,))
+
+
+def test_a_project_that_changes_with_each_build_of_its_wheel_is_refused(tools, tmp_path, monkeypatch):
+    (tmp_path / "tool").mkdir()
+    log = tmp_path / "tool/log.txt"
+
+    def build_wheels(*_):
+        log.write_text(f"{log.read_text() if log.exists() else ''}built\n")
+        return ()
+
+    monkeypatch.setattr("envpack.lock.resolve.build_wheels", build_wheels)
+    with pytest.raises(EnvironmentBuildError, match="change whenever its wheel is built") as caught:
+        tools.lock(Requirements(projects=(tmp_path / "tool",)))
+    assert (caught.value.kind, caught.value.where) == ("build-failed", str(tmp_path / "tool"))
+
+
 def test_required_hashes_are_checked_before_anything_is_resolved_or_built(tools):
     with pytest.raises(EnvironmentBuildError, match="'a' has no hash") as caught:
         tools.lock(Requirements(pip=("a",), pip_options=("--require-hashes",), projects=(Path("/src/tool"),)))
