@@ -23,9 +23,9 @@ from envpack.support.elf import AbiRequirements, is_elf, newest_abi, required_ab
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
+from envpack.support.memory import remember, remembered
 from envpack.support.platforms import libpython_name
 from envpack.support.processes import CompletedProcess, bare_environment, is_no_program, run
-from envpack.support.replacement import replaced_file
 from envpack.support.uv import run_uv
 
 _STARTING = 120.0  # seconds that a Python may take to start and end
@@ -156,6 +156,7 @@ _CUDA = re.compile(
 # Libraries that the server or its image also contains. The stub finds those in the environment's `lib` first.
 _SYSTEM = re.compile(r"^lib/(lib(?:crypto|ssl|curl|gcc_s|stdc\+\+|tinfo|z|cudart|nccl)\.so(?:\.[\d.]+)?)$")
 _RECIPE = 1  # raised when the way of reading files changes
+_NEEDS = "needs"
 
 
 def environment_needs(prefix: Path, entries: Iterable[Entry], cache: Path) -> AbiRequirements:
@@ -168,25 +169,15 @@ def environment_needs(prefix: Path, entries: Iterable[Entry], cache: Path) -> Ab
 def _package_needs(prefix: Path, entries: Sequence[Entry], cache: Path) -> AbiRequirements:
     key_parts = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
     path = cache / f"{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]}.json"
-    requirements = _read(path, prefix)
-    if requirements is not None:
+    if kept := remembered(path).get(_NEEDS):
         mark_used(path)
-    else:
-        files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
-        requirements = required_abi(file for file in files if is_elf(file))
-        file = requirements.file.relative_to(prefix).as_posix() if requirements.file else ""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced_file(path, durable=False) as partial:
-            partial.write_text(json.dumps([requirements.glibc, requirements.glibcxx, file]))
-    return requirements
-
-
-def _read(path: Path, prefix: Path) -> AbiRequirements | None:
-    try:
-        glibc, glibcxx, file = read_json(path)
-        return AbiRequirements(str(glibc), str(glibcxx), prefix / file if file else None)
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
+        glibc, glibcxx, file = kept
+        return AbiRequirements(glibc, glibcxx, prefix / file if file else None)
+    files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
+    needs = required_abi(file for file in files if is_elf(file))
+    file = needs.file.relative_to(prefix).as_posix() if needs.file else ""
+    remember(path, {_NEEDS: [needs.glibc, needs.glibcxx, file]})
+    return needs
 
 
 def numpy_abi(packages: Iterable[Package]) -> str:

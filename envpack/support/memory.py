@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.support.bounded_reading import parse_json, read_bytes
-from envpack.support.replacement import write_text
+from envpack.support.replacement import replaced_file
 
 
 def remembered(memory: Path) -> dict[str, Any]:
@@ -27,4 +27,5 @@ def remember(memory: Path, found: Mapping[str, Any]) -> None:
     text = json.dumps(found)
     with contextlib.suppress(OSError):
         memory.parent.mkdir(parents=True, exist_ok=True)
-        write_text(memory, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+        with replaced_file(memory, keep=True, durable=False) as partial:
+            partial.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}", encoding="utf-8")
