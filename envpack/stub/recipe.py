@@ -162,7 +162,7 @@ class Recipe:
     @property
     def common_entry(self) -> str:
         """Name in the cache of the parts that are the same for every Python."""
-        return entry_name("-".join(("common", *self.cell.release_names)), self._common_parts)
+        return entry_name("-".join(("common", *self.cell.release_names, self.tools.machine)), self._common_parts)
 
     @property
     def _common_parts(self) -> list[str]:

@@ -38,7 +38,7 @@ class Toolchain:
 
     name: str  # "system" or "zig"
     compiler: tuple[str, ...]  # the C++ compiler and its fixed arguments
-    identity: str  # first line of the compiler's version output; part of the cache key
+    identity: str  # first line of the compiler's version output, and its arguments; part of the cache key
     machine: str  # what it compiles for, such as "x86_64"
     glibc: str = ""  # the newest glibc that the compiled stub may require; "" for the one of this machine
 
@@ -82,7 +82,8 @@ def _system() -> Toolchain | None:
         program = shutil.which(words[0]) if words else None
         if program:
             compiler = (os.path.abspath(program), *words[1:])  # noqa: PTH100 - its name decides what it is
-            return Toolchain("system", compiler, _identity([*compiler, "--version"]), this_machine())
+            identity = " ".join((_identity([*compiler, "--version"]), *words[1:]))
+            return Toolchain("system", compiler, identity, this_machine())
     return None
 
 

@@ -1,5 +1,6 @@
 """The sources and the headers of other packages decide whether a cached stub is still the right one."""
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -66,3 +67,8 @@ def test_other_headers_need_another_stub_and_the_same_ones_installed_again_do_no
     (tmp_path / header).write_text("#define VERSION 2\n")
     assert recipe.entry != before
     assert (recipe.common_entry != shared) == is_shared
+
+
+def test_machines_that_share_a_cache_share_no_compiled_parts(recipe):
+    other = dataclasses.replace(recipe, tools=dataclasses.replace(recipe.tools, machine="aarch64"))
+    assert other.common_entry != recipe.common_entry

@@ -87,6 +87,12 @@ def test_cxx_may_have_arguments_and_be_relative(machine, monkeypatch, tmp_path, 
     assert find_toolchain().compiler == tuple(word.format(bin=tmp_path / "bin") for word in compiler)
 
 
+def test_what_was_compiled_with_other_arguments_is_not_used(machine, monkeypatch):
+    machine.has_compiler()
+    monkeypatch.setenv("CXX", "c++ --target=aarch64-linux-gnu")
+    assert find_toolchain().identity == "c++ 1.2 --target=aarch64-linux-gnu"
+
+
 def test_a_compiler_that_does_not_run_is_an_error(machine, tmp_path, monkeypatch):
     machine.has_compiler()
     machine.has_zig()
