@@ -119,10 +119,10 @@ def _read_local(folder: Path) -> InterpreterPackage | None:
     try:
         description = read_json(folder / _DESCRIPTION)
         file, sha256 = folder / description["file"], description["sha256"]
-        indexed = _find(folder, file.name)
+        indexed = _find(folder, file.name) if sha256_of(file) == sha256 else None
     except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, InputError):
         return None
-    if indexed is None or indexed.sha256 != sha256 or not file.is_file():
+    if indexed is None or indexed.sha256 != sha256:
         return None
     return InterpreterPackage(file, indexed.version, indexed.build, sha256)
 
@@ -131,7 +131,7 @@ def keep_package(cache: Path, *, sha256: str, file: str, fill: Callable[[Path], 
     """Put a conda package of another machine's interpreter into the cache, unless it is there."""
     folder = cache_folder("channel", cache) / sha256[:16]
     with storage_errors(folder), being_made(folder):
-        if not (folder / file).is_file():
+        if not (folder / file).is_file() or sha256_of(folder / file) != sha256:
             with new_folder(folder) as partial:
                 (partial / file).parent.mkdir()
                 fill(partial / file)

@@ -304,7 +304,7 @@ def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progres
     for name, blob in _missing(store, package):
         folder = cache_folder("wheels", cache) / blob.sha256[:16]
         with storage_errors(folder), being_made(folder):
-            if not (folder / name).is_file():
+            if not (folder / name).is_file() or sha256_of(folder / name) != blob.sha256:
                 with new_folder(folder) as partial:
                     _fetch_package(store, package, blob, partial / name, progress)
         return dataclasses.replace(package, url=(folder / name).as_uri())

@@ -90,6 +90,7 @@ DOCUMENTS = ("envpack-package.json", "linux-64/repodata.json", "noarch/repodata.
         *((DOCUMENTS[0], text) for text in ("{}", '{"file": 5}')),
         (DOCUMENTS[1], "{}"),
         *((removed, None) for removed in (*DOCUMENTS[:2], FILE)),
+        (FILE, "another package"),
     ],
 )
 def test_a_damaged_channel_is_made_again(make, made, file, content):
@@ -103,11 +104,13 @@ def test_a_damaged_channel_is_made_again(make, made, file, content):
     assert make() == (package, False)
 
 
-def test_a_package_of_another_machine_whose_file_was_removed_is_fetched_again(tmp_path):
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_text("y")])
+def test_a_package_of_another_machine_whose_file_was_removed_or_changed_is_fetched_again(tmp_path, damage):
     for _ in range(2):
-        kept = keep_package(tmp_path, sha256="0" * 64, file=FILE, fill=lambda file: file.write_text("x"))
+        digest = hashlib.sha256(b"x").hexdigest()
+        kept = keep_package(tmp_path, sha256=digest, file=FILE, fill=lambda file: file.write_text("x"))
         assert kept.read_text() == "x"
-        kept.unlink()
+        damage(kept)
 
 
 @pytest.mark.timeout(60)
