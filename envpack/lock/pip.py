@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -30,7 +29,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.processes import CompletedProcess, clean_environment
 from envpack.support.redaction import public_url
 from envpack.support.tables import quote
-from envpack.support.temp_dirs import temp_dir
+from envpack.support.temp_dirs import partial_folder, remove_partial_folders, temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import no_index, pip_indexes, run_uv
 
@@ -217,10 +216,11 @@ def _refuse_own_sources(project: Path, named: Set[str], target: Target) -> None:
 
 def _build_wheel(project: Path, target: Target, python: Path, folder: Path, variables: Mapping[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
-        options = ["--wheel", "--out-dir", temporary, "--no-config", *no_index()]
+    remove_partial_folders(folder)
+    with partial_folder(folder) as temporary:
+        options: list[str | Path] = ["--wheel", "--out-dir", temporary, "--no-config", *no_index()]
         completed = run_uv(["build", *options, "--python", python, project], variables={**variables, **_SAME_TIME})
-        wheels = list(Path(temporary).glob("*.whl"))
+        wheels = list(temporary.glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
             raise uv_error(completed, [project.name], folder)
         if not wheels[0].stem.endswith(("-any", target.machine)):

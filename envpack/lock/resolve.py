@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +24,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.memory import remember, remembered
 from envpack.support.platforms import host_platform
 from envpack.support.progress import SILENT, Progress
+from envpack.support.temp_dirs import partial_folder, remove_partial_folders
 from envpack.support.text import counted, normalise_name
 from envpack.support.uv import index_settings
 
@@ -300,8 +299,8 @@ class _Resolver:
         replaced = {requirement_name(line) for line in applying(requirements.pip, self.target)}
         cache = self.options.cache
         cache.mkdir(parents=True, exist_ok=True)
-        prefix = Path(tempfile.mkdtemp(prefix=".lock-", dir=cache))
-        try:
+        remove_partial_folders(cache)
+        with partial_folder(cache) as prefix:
             install_conda(
                 conda,
                 prefix,
@@ -312,5 +311,3 @@ class _Resolver:
             )
             folders = (prefix / "lib" / f"python{self.target.python}" / "site-packages").glob("*.dist-info")
             return sorted({normalise_name(folder.name.partition("-")[0]) for folder in folders} - replaced)
-        finally:
-            shutil.rmtree(prefix, ignore_errors=True)

@@ -23,6 +23,7 @@ from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import delete, remove_stale_files
+from envpack.support.temp_dirs import remove_partial_folders
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -197,6 +198,8 @@ def _remove_leftovers(folder: Path, is_own: Callable[[Path], bool]) -> None:
                     if free:
                         delete(path)
     remove_stale_files(folder, is_own)
+    if folder.is_dir():
+        remove_partial_folders(folder)
     for lock in folder.glob(".*.lock"):
         entry = folder / lock.name.removeprefix(".").removesuffix(".lock")
         if is_own(entry):

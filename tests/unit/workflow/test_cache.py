@@ -17,6 +17,7 @@ from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
 from envpack.support.errors import UsageError
 from envpack.support.replacement import replaced_file
+from envpack.support.temp_dirs import partial_folder
 from envpack.workflow.cache import list_cache, prune_cache
 
 DAY = 86400
@@ -351,8 +352,15 @@ def test_what_killed_processes_left_is_removed_and_what_living_ones_make_is_not(
     (cache / "archives").mkdir(exist_ok=True)
     (cache / f"archives/.{DEAD}.tar.gz.abcdefg8.partial").touch()
     (cache / "archives/.note.partial").touch()
-    with being_made(cache / f"environments/{ALIVE}"), replaced_file(cache / f"archives/{ALIVE}.tar.gz") as alive:
+    for folder in (cache, cache / "wheels"):
+        (folder / ".envpack-abcdefg8.partial/lib").mkdir(parents=True)
+    with (
+        being_made(cache / f"environments/{ALIVE}"),
+        replaced_file(cache / f"archives/{ALIVE}.tar.gz") as alive,
+        partial_folder(cache / "wheels") as built,
+    ):
         prune_cache(30, cache=cache)
+        assert [*cache.glob(".envpack-*"), *cache.glob("wheels/.envpack-*")] == [built]
         assert {path.name for path in (cache / "archives").glob(".*.partial")} == {alive.name, ".note.partial"}
     left = {path.name for path in (cache / "environments").iterdir() if path.is_dir()}
     assert left == {f".{ALIVE}.partial-abc"}
