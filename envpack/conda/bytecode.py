@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envpack.conda.probe import ProbeMemory
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import being_made, in_use
 from envpack.support.errors import EnvironmentBuildError
@@ -66,9 +67,10 @@ def compile_packages(
     prefix: Path, packages: Mapping[str, Sequence[str]], *, minor: str, python: Path, cache: Path
 ) -> None:
     """Write the byte code of packages: linked from the cache, or compiled and added to it."""
-    entries = {}
+    facts, entries = ProbeMemory().facts(python), {}
+    version = facts["version"] if facts else minor  # a patch release may mend the compiler
     for content, sources in packages.items():
-        key_parts = json.dumps([_RECIPE, content, minor, sorted(sources)])
+        key_parts = json.dumps([_RECIPE, content, version, sorted(sources)])
         entries[content] = cache / hashlib.sha256(key_parts.encode()).hexdigest()[:32]
     files = {content: [bytecode_path(source, minor) for source in sources] for content, sources in packages.items()}
     missing = [content for content, entry in entries.items() if not _linked(entry, files[content], prefix)]

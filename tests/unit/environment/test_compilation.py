@@ -57,6 +57,15 @@ def test_a_module_whose_prefix_will_change_has_no_byte_code(compiled):
     assert compiled({fixed: ("a", 1), rooted: ("a", "/placeholder")}, placeholders=[rooted]) == {fixed: 1, rooted: None}
 
 
+def test_another_patch_release_of_python_compiles_again(compiled, tmp_path, monkeypatch):
+    """Its compiler may give other byte code, and mend a fault of the one before."""
+    for number in (1, 2, 2):
+        facts = {"version": f"{MINOR}.{number}"}
+        monkeypatch.setattr("envpack.conda.bytecode.ProbeMemory.facts", lambda *_, facts=facts: facts)
+        compiled({f"{SITE}/module.py": ("a", 1)})
+        assert len([*(tmp_path / "cache").glob("[!.]*")]) == number
+
+
 @every_row(
     "damage",
     [
