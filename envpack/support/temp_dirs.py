@@ -42,7 +42,7 @@ def temp_dir(purpose: str) -> Iterator[Path]:
 def _delete_all(folder: Path) -> None:
     """Delete a folder, also what a program has made read only in it."""
     # The clean-up of a temporary folder makes folders writable where that is needed.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{_TEMPORARY}") as made:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_TEMPORARY) as made:
         folder.rename(Path(made) / folder.name)
 
 
