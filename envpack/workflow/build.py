@@ -14,6 +14,7 @@ from envpack.environment.store import Environment
 from envpack.inspection.facts import EnvironmentFacts, image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.preflight import find_damage, find_mismatches
 from envpack.inspection.state import record_requirements
+from envpack.lock.lockfile import digest_requirements
 from envpack.repository.config_choices import python_configs
 from envpack.repository.model import Model
 from envpack.repository.placement import PYTHON_BACKEND, place_stub
@@ -165,6 +166,8 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
             if not placement.force:
                 refuse_foreign(foreign_paths(placement, source.target.python), force=False)
             check_compiling_first(placement, source, shared=store is not None)
+        requirements = source.requirements if isinstance(source, Recipe) else None
+        asked = requirements and digest_requirements(requirements, ())
         with made_ingredients(source, progress, store) as (environment, binary):
             progress.begin(
                 f"{model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"
@@ -172,7 +175,8 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
             if isinstance(source, TakenOver):
                 refuse_own_source(source, placement, environment.minor)
             placed = place(placement, environment, binary, progress)
-            record_requirements(placed.environment, source.requirements if isinstance(source, Recipe) else None)
+            is_same = requirements and digest_requirements(requirements, ()) == asked  # no project changed meanwhile
+            record_requirements(placed.environment, requirements if is_same else None)
             progress.end(f"placed as {placed.environment.name}" if placed.changed else "up to date")
             return BuiltModel(
                 name=model.name,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from envpack.environment import from_prefix
+from envpack.inspection.state import build_state
 from envpack.repository.config_editor import get_string_parameter
 from envpack.repository.model import open_model
 from envpack.settings.releases import find_release
@@ -34,6 +35,26 @@ def test_a_model_gets_its_environment_and_a_second_build_changes_nothing(ready):
     assert {form.form for form in built.forms} == {"dir", "tar.gz", "tar"}
     assert not build(ready).changed
     assert ready.steps.seen[1:] == ["m: Python 3.10.1, 2 packages: up to date"]
+
+
+@pytest.mark.parametrize(("edited", "status"), [(False, "current"), (True, "unknown")])
+def test_a_project_that_is_edited_during_the_build_does_not_count_as_built(machine, monkeypatch, edited, status):
+    project, place = machine.folder / "tool", module.place
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[project]\nname = "tool"\nversion = "1"\n')
+    (machine.folder / "requirements.txt").write_text("numpy\n./tool\n")
+    machine.write_lock()
+    machine.install()
+
+    def meanwhile(*arguments):
+        if edited:
+            (project / "tool.py").touch()
+        return place(*arguments)
+
+    monkeypatch.setattr(module, "place", meanwhile)
+    build(machine)
+    model, release = open_model(machine.folder), find_release("24.10")
+    assert build_state(machine.project, model, release).status == status
 
 
 def test_an_ensemble_needs_no_environment(ready):
