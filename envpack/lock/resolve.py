@@ -30,7 +30,7 @@ from envpack.support.uv import index_settings
 
 LOCAL_CHANNEL = "local"
 _LOCK = "lock"  # key of its text in a memory
-_BUILDS = 3  # of projects, until their sources stay as they are
+_BUILDS = 2  # of projects, if their sources change meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,11 +269,11 @@ class _Resolver:
     def build_projects(self, requirements: Requirements) -> tuple[tuple[Path, ...], str]:
         """The wheels of local projects, and the digest of the requirements with the sources that they were built from.
 
-        A build may write into the sources, which a second one then leaves as they are.
+        A build may write into the sources, once or each time.
         """
-        digest = digest_requirements(requirements, self.options.channels)
+        digest, wheels = digest_requirements(requirements, self.options.channels), tuple[Path, ...]()
         if not requirements.projects:
-            return (), digest
+            return wheels, digest
         preference = self.options.python_preference
         python = interpreter_for(self.target.python, preference=preference, progress=self.progress)
         for _ in range(_BUILDS):
@@ -282,10 +282,8 @@ class _Resolver:
             self.progress.end(counted(len(wheels), "wheel"))
             before, digest = digest, digest_requirements(requirements, self.options.channels)
             if digest == before:
-                return wheels, digest
-        what = "files of the project change whenever its wheel is built"
-        fix = "run the command again when nothing writes there; a build must write into build, dist or *.egg-info"
-        raise EnvironmentBuildError("build-failed", what, fix, " ".join(map(str, requirements.projects)))
+                break
+        return wheels, digest
 
     def _provided_by(self, conda: Sequence[CondaPackage], requirements: Requirements) -> list[str]:
         """Names, as pip knows them, of the Python packages in conda packages: those installed into a prefix.
