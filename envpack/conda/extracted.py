@@ -14,8 +14,8 @@ from envpack.support.bounded_reading import read_json, read_text, sha256_of
 from envpack.support.pool import map_batches
 from envpack.support.replacement import remove_folder, write_text
 
-# Files that differ from what a package says of them although it was just extracted; in the folder of the package.
-_AS_PUBLISHED = "info/envpack-differing.json"
+# Digests of the files that differ from what a package says of them although it was just extracted; in its folder.
+_AS_PUBLISHED = "info/envpack-as-published.json"
 
 
 def folder_of(package: CondaPackage, packages: Path) -> Path:
@@ -33,10 +33,14 @@ def differing_files(folder: Path) -> list[str]:
         listed = read_text(folder / "info/files").splitlines()
         return [path for path in listed if not os.path.lexists(folder / path)]
     records: list[dict[str, Any]] = read_json(folder / "info/paths.json")["paths"]
-    known = set(read_json(folder / _AS_PUBLISHED)) if (folder / _AS_PUBLISHED).exists() else set()
+    known = dict(read_json(folder / _AS_PUBLISHED)) if (folder / _AS_PUBLISHED).exists() else {}
     same = [is_same for batch in map_batches(lambda record: _is_same(folder, record), records) for is_same in batch]
     differing = (str(record["_path"]) for record, is_same in zip(records, same, strict=True) if not is_same)
-    return [path for path in differing if path not in known]
+    return [path for path in differing if path not in known or known[path] != _digest(folder / path)]
+
+
+def _digest(file: Path) -> str:
+    return sha256_of(file) if file.is_file() else ""
 
 
 def _is_same(folder: Path, record: dict[str, Any]) -> bool:
@@ -62,7 +66,7 @@ def damaged_extracted_again(packages: Sequence[CondaPackage], folder: Path) -> I
         place = folder_of(package, folder)
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if differing := differing_files(place):
-                write_text(place / _AS_PUBLISHED, json.dumps(differing))
+                write_text(place / _AS_PUBLISHED, json.dumps({path: _digest(place / path) for path in differing}))
 
 
 def _is_damaged(folder: Path) -> bool:
