@@ -8,7 +8,7 @@ from envpack.archive import manifest, segments
 from envpack.conda.fetched import fetched_folders
 from envpack.conda.probe import ProbeMemory
 from envpack.deployment.images.layers import LayerMemory
-from envpack.environment import checks, prefix_files
+from envpack.environment import prefix_files
 from envpack.environment.build import find_intact
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.store import MANIFEST, damaged_files, index_of, read_index
@@ -25,7 +25,6 @@ READERS = {
     "environment": (PREFIX / MANIFEST, lambda cache: find_intact(cache / PREFIX, cache, NoProgress()), None),
     "inventory": (PREFIX / INVENTORY, lambda cache: damaged_files(cache / PREFIX), (INVENTORY,)),
     "index": (index_of(PREFIX), lambda cache: read_index(cache / PREFIX), {}),
-    "needs": ("needs/a.json", lambda cache: checks._read(cache / "needs/a.json", cache), None),
     "prefix": ("prefixes/a.json", lambda cache: prefix_files._remembered(cache / "prefixes/a.json"), {}),
     "archive": (f"{ARCHIVE}.json", lambda cache: "key" in manifest.read_metadata(cache / ARCHIVE), False),
     "segments": (SEGMENTS, lambda cache: segments._read(cache / SEGMENTS, cache / ARCHIVE), {}),
