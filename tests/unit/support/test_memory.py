@@ -30,9 +30,9 @@ def test_a_damaged_memory_is_empty(memory, damage):
 def test_a_cache_that_cannot_be_written_to_keeps_what_it_has(memory, monkeypatch):
     remember(memory, FOUND)
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise PermissionError
 
-    monkeypatch.setattr(module, "write_text", refuse)
+    monkeypatch.setattr(module, "replaced_file", refuse)
     remember(memory, {})
     assert remembered(memory) == FOUND
