@@ -150,7 +150,7 @@ def test_what_two_want_at_the_same_time_is_compiled_once(raced, own_cache):
     shared = b"".join(err for _, err in said).count(b"compiled the part that all Pythons share")
     assert shared == 1
     entries = [path.name for path in (own_cache / "stubs").iterdir() if path.is_dir()]
-    assert sorted(name.rpartition("-")[0] for name in entries) == ["common-24.10", *NAMES]
+    assert sorted(name.rpartition("-")[0] for name in entries) == ["common-24.10-x86_64", *NAMES]
     for name in NAMES:
         assert (outputs[0] / name / STUB_NAME).read_bytes() == (outputs[1] / name / STUB_NAME).read_bytes()
     assert [partial_in(folder) for folder in (*outputs, own_cache)] == [[], [], []]
