@@ -156,7 +156,7 @@ def _misconfigured(message: str, log: str) -> Failure:
 
 
 def _named(fix: str, model: Model) -> str:
-    return fix.replace(" MODEL ", f" {model.name} ")
+    return fix.replace("envpack build MODEL", f"envpack build {model.name}")
 
 
 def locate(fix: str, frames: tuple[str, ...]) -> str:

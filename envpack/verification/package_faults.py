@@ -9,7 +9,7 @@ from envpack.requirements.import_names import NAMESPACES
 from envpack.verification.fault_catalogue import LOADER, NO_ADDRESS, NOT_REACHED, UNRESOLVED, Fault
 
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
-_LIBPYTHON = r"(?P<library>libpython(?P<python>\d{1,3}\.\d{1,3})[\w.]{1,100})"
+_LIBPYTHON = r"(?P<library>libpython\d{1,3}\.\d{1,3}[\w.]{1,100})"
 _VERSION = r"version [`'](?P<version>(?:GLIBC(?:XX)?|CXXABI)_[\d.]{1,20})' not found"
 _NO_MODULE = r"(?:ModuleNotFoundError: |ImportError: [^\n]{0,300})No module named "
 _NO_NAME = r"ImportError: cannot import name '(?P<name>[^'\n]{1,300})' from '(?P<module>[\w.]{1,300})' "
@@ -194,7 +194,7 @@ PACKAGE_FAULTS = (
     ),
     Fault(
         "libpython-missing",
-        "no execution environment of the model has {library}: make one with envpack build MODEL --python {python}",
+        "no execution environment of the model has {library}: make one with envpack build MODEL",
         reported=f"error while loading shared libraries: {_LIBPYTHON}",
         printed=LOADER + _LIBPYTHON,
     ),

@@ -198,7 +198,7 @@ OF_PACKAGES = [
         },
     ),
     (
-        ("libpython-missing", "has libpython3.8.so.1.0: make one with envpack build MODEL --python 3.8"),
+        ("libpython-missing", "has libpython3.8.so.1.0: make one with envpack build MODEL"),
         {
             "reported": [f"it printed: {LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
             "printed": [f"{LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],

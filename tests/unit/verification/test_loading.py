@@ -64,13 +64,13 @@ def test_a_load_that_does_not_end_after_its_process_is_not_said_to_block():
     assert "envpack verify m`" in failure.fix
 
 
-def test_the_command_that_gives_a_model_its_python_names_the_model():
+def test_the_command_that_gives_a_model_an_environment_names_the_model():
     model = SimpleNamespace(name="m")
     line = "/backends/python/stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object"
     failure = loading._stub_died(model, f"{line} file: No such file or directory\n")
     assert (failure.kind, failure.fix.partition("make one with ")[2]) == (
         "libpython-missing",
-        "envpack build m --python 3.8",
+        "envpack build m",
     )
 
 
