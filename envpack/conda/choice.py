@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from envpack.conda.fetched import FetchError, fetch_python, fetching_forbidden, mark_fetched_used
@@ -16,6 +17,7 @@ from envpack.conda.interpreters import (
 )
 from envpack.requirements.target import allows_minor
 from envpack.settings.pythons import FREE_THREADED, check_minor
+from envpack.settings.releases import all_releases
 from envpack.settings.table import PythonPreference
 from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
@@ -184,6 +186,15 @@ def _skipped() -> str:
     return f" ({' and '.join(closed)} cannot be read)" if closed else ""
 
 
+def _newer_release(interpreters: Sequence[Interpreter]) -> str:
+    """How a server can have one of some interpreters that need a newer C library than the target has."""
+    least = min(interpreters, key=lambda one: version_key(one.glibc))
+    newer = (one.name for one in all_releases().values() if version_key(one.glibc) >= version_key(least.glibc))
+    option = " ".join(("--triton", *islice(newer, 1)))
+    needs = f"Python {least.minor} of this machine needs glibc {least.glibc}"
+    return f"choose a release with a newer system, with {option}: {needs}"
+
+
 def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[str]:
     minor, preference = candidates.minor, candidates.preference
     if failure and failure.remedy:
@@ -193,11 +204,11 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     if preference == "only-managed":
         yield "allow one that is not uv's, with --set python_preference=managed"
     there = [one for one in available_interpreters(candidates.search) if _is_wanted(one, preference)]
-    headers, glibc = candidates.headers, candidates.glibc
-    fitting = {one.minor for one in there if not _complaint(one, headers=headers, glibc=glibc)}
-    fitting = {other for other in fitting if allows_minor(candidates.allowed, other)}
-    if any("glibc" in complaint for _, complaint in candidates.unfit):
-        yield "choose a release with a newer system, with --triton"
+    allowed = [one for one in there if allows_minor(candidates.allowed, one.minor)]
+    others = [(one, _complaint(one, headers=candidates.headers, glibc=candidates.glibc)) for one in allowed]
+    fitting = {one.minor for one, complaint in others if not complaint}
+    if newer := [one for one, why in (*candidates.unfit, *(() if fitting else others)) if "glibc" in why]:
+        yield _newer_release(newer)
     if any(interpreter.free_threaded for interpreter, _ in candidates.unfit):
         yield f"install Python {minor} with the GIL, which is its default"
     if fitting:

@@ -1,6 +1,7 @@
 """Interpreters are found and selected; scripts stand in for them here, tests/environment uses real ones."""
 
 import json
+import re
 import shutil
 import sys
 from functools import partial
@@ -105,6 +106,17 @@ def test_only_a_version_that_the_requirements_allow_is_proposed(tmp_path):
         with pytest.raises(EnvironmentBuildError) as caught:
             interpreter_for("3.8", search=[folder], allowed=allowed)
         assert ("use one that is here: --python 3.9" in caught.value.hint) is proposed
+
+
+def test_a_release_is_named_for_interpreters_of_other_versions_that_all_need_a_newer_c_library(tmp_path):
+    folder = make_interpreter(tmp_path / "bin", "3.9.1")
+    shutil.copy("/bin/sh", folder / "libpython3.9.so.1.0")
+    way_out = r"choose a release with a newer system, with --triton \d\d\.\d\d: Python 3\.9 of this machine needs glibc"
+    for glibc, expected in (("2.0", True), ("2.99", False)):
+        with pytest.raises(EnvironmentBuildError) as caught:
+            interpreter_for("3.8", search=[folder], glibc=glibc)
+        assert bool(re.search(way_out, caught.value.hint)) is expected
+        assert ("--python 3.9" in caught.value.hint) is not expected
 
 
 def test_the_package_that_completes_the_distributions_interpreter_is_named(tmp_path, monkeypatch):
