@@ -213,7 +213,10 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
         yield f"install Python {minor} with the GIL, which is its default"
     if fitting:
         yield f"use one that is here: --python {' or '.join(sorted(fitting, key=version_key))}"
-    if shutil.which("apt-get") and any(interpreter.distribution for interpreter, _ in candidates.unfit):
+    incomplete = (
+        one.distribution for one, why in candidates.unfit if why.startswith(("no shared library", "no headers"))
+    )
+    if shutil.which("apt-get") and any(incomplete):
         default = real_path(Path("/usr/bin/python3")).name == f"python{minor}"
         yield f"apt-get install python{'3' if default else minor}-dev"
     if preference != "only-managed" and (shutil.which("pyenv") or os.environ.get("PYENV_ROOT")):

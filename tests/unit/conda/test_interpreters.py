@@ -128,6 +128,11 @@ def test_the_package_that_completes_the_distributions_interpreter_is_named(tmp_p
         with pytest.raises(EnvironmentBuildError) as caught:
             interpreter_for("3.8", search=[folder])
         assert ("apt-get install python3.8-dev" in caught.value.hint.split("; or ")) is expected
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    shutil.copy("/bin/sh", make_interpreter(tmp_path / "whole", "3.8.2", patched=True) / "libpython3.8.so.1.0")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        interpreter_for("3.8", search=[tmp_path / "whole"], glibc="2.0")  # which no package helps
+    assert "apt-get" not in caught.value.hint
 
 
 def test_an_interpreter_without_headers_does_not_fit_where_a_stub_is_compiled(tmp_path):
