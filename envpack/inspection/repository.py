@@ -28,6 +28,7 @@ from envpack.inspection.files import (
     template_findings,
     version_findings,
 )
+from envpack.inspection.preflight import find_damage
 from envpack.inspection.state import build_state, own_requirements
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.repository.config_choices import custom_configs
@@ -181,8 +182,11 @@ def _of_configuration(project: Project, model: Model, release: Release) -> Itera
     served_here = not project.of(model.folder.name).served_from
     unusable = list(environment_findings(model, release, served_here=served_here))
     yield from unusable
-    if not any(finding.severity == "error" for finding in unusable):
-        yield from fit_findings(model, release, backends)
+    if any(finding.severity == "error" for finding in unusable):
+        return
+    if damage := find_damage(model):
+        yield dataclasses.replace(damage, where=model.folder)
+    yield from fit_findings(model, release, backends)
 
 
 def _of_custom_configs(

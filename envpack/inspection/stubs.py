@@ -11,7 +11,7 @@ from pathlib import Path
 from envpack.archive.manifest import read_metadata
 from envpack.inspection.facts import archived_numpy, image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.files import environment_findings, environment_path_findings, find_unsupported_archive
-from envpack.inspection.preflight import find_damage, preflight_model
+from envpack.inspection.preflight import preflight_model
 from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model
 from envpack.repository.placement import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
@@ -60,13 +60,19 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
 
 
 def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
+    """Why stub and execution environment of a model do not fit each other, a release, or its image."""
     for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
         if mismatch.kind != "not-a-stub":  # stub_findings reports it
             yield replace(mismatch, where=model.folder)
-    if damage := find_damage(model):
-        yield replace(damage, where=model.folder)
     yield from _release_stub_findings(model, release)
     yield from _lone_stub_findings(model, release)
+
+
+def newer_than_image(model: Model, release: Release) -> Iterator[Finding]:
+    """Cautions where a model needs newer C and C++ libraries than the image of a release has."""
+    for mismatch in preflight_model(model, host=image_host(release)):
+        if mismatch.kind in ("glibc-too-old", "libstdcxx-too-old"):
+            yield caution(mismatch.kind, model.folder, mismatch.what, mismatch.fix)
 
 
 def placed_environment_error(model: Model, release: Release, *, served_here: bool = True) -> InputError | None:

@@ -20,6 +20,8 @@ from envpack.deployment.plan import Deployment, docker_command, plan_deployment,
 from envpack.deployment.signing import Trust, read_signing_key
 from envpack.inspection.files import content_findings, outside_findings
 from envpack.inspection.state import known_state
+from envpack.inspection.stubs import fit_findings
+from envpack.repository.placement import backends_folder
 from envpack.settings.project import Project
 from envpack.store.location import folder_fault, obstore_for, parse_location, server_address, server_fault
 from envpack.store.objects import Objects
@@ -51,13 +53,17 @@ class PublishedObjects:
 
 
 def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
-    """What `plan_deployment` returns, with a caution for each model that was not built as it is, or lacks files."""
+    """What `plan_deployment` returns, with a caution for each model that was not built as it is, lacks files, or that
+    the image of the release cannot serve.
+    """
     plan = plan_deployment(project, names, **how)
     cautions = []
     for deployed in plan.models:
-        state = known_state(project, deployed.model, plan.release)
+        model = deployed.model
+        state = known_state(project, model, plan.release)
         cautions += [f"{deployed.name}: {state.reason}: {state.fix}"] if state.reason else []
-        findings = (*content_findings(deployed.model), *outside_findings(deployed.model, has_links=False))
+        unfit = fit_findings(model, plan.release, backends_folder(project)) if model.has_stub else ()
+        findings = (*content_findings(model), *outside_findings(model, has_links=False), *unfit)
         cautions += [f"{found.where}: {found.what}: {found.fix}" for found in findings]
     return replace(plan, cautions=(*plan.cautions, *cautions))
 

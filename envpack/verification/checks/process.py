@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from envpack.inspection.files import mode_findings, outside_findings
+from envpack.inspection.stubs import newer_than_image
 from envpack.repository.config_editor import START_PARAMETER
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -298,11 +299,12 @@ def check_versions(running: Examined) -> Check | None:
 def check_elsewhere(running: Examined) -> Check | None:
     """Only shown if another server may not have, or may not read, what the model needs: a model that it calls, which is
     not in the repository, or what it names and no deployment has; and where the server is a process, files by a path of
-    this machine, or that only their owner can read; a warning
+    this machine, or that only their owner can read, or a newer C library than the image of the release has; a warning
     """
     model = running.model
     here = running.server.server_path(model.folder) == str(real_path(model.folder))
-    findings = (*outside_findings(model), *mode_findings(model.folder, served=True))
+    newer = newer_than_image(model, running.release) if running.release else ()
+    findings = (*outside_findings(model), *mode_findings(model.folder, served=True), *newer)
     cautions = (finding for finding in findings if finding.severity == "warning")
     found = next((finding for finding in cautions if here or finding.kind in ("call-missing", "left-out")), None)
     if found is None:

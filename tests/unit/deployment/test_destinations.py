@@ -10,6 +10,8 @@ import pytest
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.fetch import pull_image
 from envpack.deployment.signing import read_trust
+from envpack.inspection import preflight
+from envpack.inspection.facts import EnvironmentFacts
 from envpack.repository.model import open_model
 from envpack.repository.placement import point_to_environment
 from envpack.settings.table import Settings
@@ -103,6 +105,15 @@ def test_an_environment_that_no_server_reads_is_named(plain, tmp_path):
     point_to_environment(open_model(plain.repository / "late"), "$$TRITON_MODEL_DIRECTORY/env.zip")
     cautions = lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions
     assert f"{archive}: it is compressed with zip, and servers only read tar and tar.gz" in " ".join(cautions)
+
+
+def test_an_environment_that_the_image_of_the_release_is_too_old_for_is_named(plain, tmp_path, monkeypatch):
+    (plain.repository / "early/env").mkdir()
+    point_to_environment(open_model(plain.repository / "early"), "$$TRITON_MODEL_DIRECTORY/env")
+    facts = EnvironmentFacts(plain.repository / "early/env", "3.8", "x86_64", "2.99", "", "")
+    monkeypatch.setattr(preflight, "read_environment_facts", lambda _: facts)
+    what = f"the environment needs glibc 2.99, but the image of Triton {plain.release.name} has "
+    assert what in " ".join(lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions)
 
 
 def test_a_missing_library_is_missed_before_environments_are_packed(project, tmp_path, monkeypatch):

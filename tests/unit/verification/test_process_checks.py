@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +12,6 @@ from envpack.settings.releases import find_release
 from envpack.verification import stub_processes
 from envpack.verification.checks.process import (
     Examined,
-    check_elsewhere,
     check_environment,
     check_isolation,
     check_libpython,
@@ -349,38 +347,6 @@ def test_a_preloaded_library_is_in_the_models_process(mapped, found):
     check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped), preload=(Path("/usr/lib/libtcmalloc.so.4"),)))
     assert (check.id, check.ok) == ("preload", found)
     assert check_preload(GOOD) is None
-
-
-@pytest.mark.usefixtures("own_files")
-@pytest.mark.parametrize("here", [True, False])  # whether the server is a process of this machine
-def test_a_file_that_only_this_machine_has_is_a_warning(tmp_path, here):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").write_text(f"LABELS = {__file__!r}")
-    server = SimpleNamespace(server_path=lambda path: str(path) if here else "/models/m")
-    check = check_elsewhere(replace(GOOD, model=open_model(tmp_path / "m"), server=server))
-    assert (check is not None) == here
-    if here:
-        assert check.status == "warning"
-        assert check.evidence.endswith(f"it names, or links to, {__file__}, a path that another server may not have")
-
-
-@pytest.mark.parametrize("place", ["/srv/m", "/models/m"])  # also in a container
-def test_a_call_of_a_model_that_is_not_there_is_a_warning(tmp_path, place):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").write_text("InferenceRequest(model_name='gone')")
-    running = replace(GOOD, model=open_model(tmp_path / "m"), server=SimpleNamespace(server_path=lambda _: place))
-    assert check_elsewhere(running).evidence.endswith("it sends requests to gone, which is not in the repository")
-
-
-def test_a_file_that_only_its_owner_can_read_is_a_warning(tmp_path):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").touch()
-    running = replace(GOOD, model=open_model(tmp_path / "m"), server=SimpleNamespace(server_path=str))
-    (tmp_path / "m/triton_python_backend_stub").touch(0o100)  # as a server leaves a stub that fails its self-test
-    assert check_elsewhere(running) is None
-    (tmp_path / "m/1/model.py").chmod(0o600)
-    check = check_elsewhere(running)
-    assert (check.status, check.fix) == ("warning", f"chmod -R a+rX {tmp_path}/m")
 
 
 class Warm(Server):
