@@ -186,13 +186,13 @@ def _skipped() -> str:
     return f" ({' and '.join(closed)} cannot be read)" if closed else ""
 
 
-def _newer_release(interpreters: Sequence[Interpreter]) -> str:
-    """How a server can have one of some interpreters that need a newer C library than the target has."""
+def _newer_release(interpreters: Sequence[Interpreter]) -> Iterator[str]:
+    """How a server can have one of some interpreters that need a newer C library than the target has, if one can."""
     least = min(interpreters, key=lambda one: version_key(one.glibc))
     newer = (one.name for one in all_releases().values() if version_key(one.glibc) >= version_key(least.glibc))
-    option = " ".join(("--triton", *islice(newer, 1)))
-    needs = f"Python {least.minor} of this machine needs glibc {least.glibc}"
-    return f"choose a release with a newer system, with {option}: {needs}"
+    for name in islice(newer, 1):
+        needs = f"Python {least.minor} of this machine needs glibc {least.glibc}"
+        yield f"choose a release with a newer system, with --triton {name}: {needs}"
 
 
 def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     others = [(one, _complaint(one, headers=candidates.headers, glibc=candidates.glibc)) for one in allowed]
     fitting = {one.minor for one, complaint in others if not complaint}
     if newer := [one for one, why in (*candidates.unfit, *(() if fitting else others)) if "glibc" in why]:
-        yield _newer_release(newer)
+        yield from _newer_release(newer)
     if any(interpreter.free_threaded for interpreter, _ in candidates.unfit):
         yield f"install Python {minor} with the GIL, which is its default"
     if fitting:

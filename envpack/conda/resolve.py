@@ -113,8 +113,9 @@ _ERROR_PATTERNS = (
         kind="glibc-too-old",
         pattern=r"^SolverError: .*__glibc >=(?P<required>[\d.]*\d)\.?, for which no candidates",
         message="{requirements}: glibc {required} is needed, and the target has {glibc}",
-        hint="require an older version, choose a release with a newer system with --triton, or, for a Python of this "
-        "machine, let uv fetch one that needs glibc 2.17 only, with --set python_preference=managed",
+        hint="require an older version, or choose a release whose image has glibc {required}, if there is one, with "
+        "--triton; for a Python of this machine, let uv fetch one that needs glibc 2.17 only, with --set "
+        "python_preference=managed",
     ),
     ErrorPattern(
         kind="unresolvable",

@@ -109,7 +109,7 @@ def test_without_any_that_runs_with_the_targets_c_library_the_ways_out_are_named
             interpreter_for(PYTHON, glibc=glibc, preference=preference)
         assert (caught.value.kind, caught.value.where) == ("glibc-too-old", str(program))
         assert f"{program} has symbols of glibc 2.99 (the target has {glibc})" in caught.value.message
-        assert "choose a release with a newer system, with --triton" in caught.value.hint
+        assert f"Python {PYTHON} of this machine needs" not in caught.value.hint, "no release has glibc 2.99"
     assert downloads.archives == 0
 
 
