@@ -73,6 +73,7 @@ class LockOptions:
 
     def resolve_once(self, requirements: Requirements, target: Target, progress: Progress) -> Lock:
         """The lock to which these requirements resolved first on this machine; resolve them if there is none."""
+        check_requirements(requirements, target, self.sources)  # before a Python is fetched
         if remembered := self.remembered(requirements, target):
             return remembered
         options = self

@@ -104,6 +104,8 @@ def _plan(project: Project, request: Build) -> ModelPlan:
         return ModelPlan(name=name, release=release.name, changes=(change,))
     said = project.of()
     check_compiling_first(placement, source, shared=said.store not in ("", NO_STORE) or bool(said.on))
+    if source.locked is None:
+        check_requirements(source.requirements, source.target, source.sources)  # before a Python is looked for
     lock = source.locked or source.options().remembered(source.requirements, source.target)
     packages = versions(lock) if lock else None
     return ModelPlan(
@@ -133,7 +135,6 @@ def _changes(request: Placement, source: Recipe, lock: Lock | None, state: Build
         if why:
             yield PlannedChange(f"fetch Python {source.target.python}", why)
     if lock is None:
-        check_requirements(source.requirements, source.target, source.sources)
         yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
     elif environment is None:
         yield PlannedChange(
