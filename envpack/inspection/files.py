@@ -37,7 +37,7 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
     for entry in sorted(repository.iterdir()):
         if not entry.is_dir():
             continue
-        is_model = looks_like_model(entry) or (entry / CONFIG_NAME).is_symlink()
+        is_model = looks_like_model(entry) or os.path.islink(entry / CONFIG_NAME)  # noqa: PTH114 - is_symlink() may raise
         is_hidden = entry.name.startswith(".")
         if is_hidden or not is_model:
             what = "a server loads every folder here as a model, and exits because it cannot load this one"

@@ -64,7 +64,8 @@ def looks_like_model(folder: Path) -> bool:
     """Whether a folder contains a configuration, or a version with the file of a backend that a server knows.
 
     A version is enough if the folder's name ends in a backend of Triton's images: ``NAME.dali``. A folder that this
-    user may not read may be a model too: to open it is then an error of this model alone.
+    user may not read may be a model too: to open it is then an error of this model alone. The one that every file
+    system of its own has, for root, is none.
     """
     files = {known.file for known in KNOWN}
     try:
@@ -76,7 +77,7 @@ def looks_like_model(folder: Path) -> bool:
             return True
         return any((version / file).exists() for version in versions for file in files)
     except PermissionError:
-        return True
+        return folder.name != "lost+found"
 
 
 def version_folders(folder: Path) -> list[Path]:
@@ -248,7 +249,7 @@ def no_such_model(folder: Path) -> InputError:
     if not models and (inside := _inside_model(repository)):
         return inside
     alike = difflib.get_close_matches(name, models, n=1)
-    below = next((one for one in _repositories_below(repository) if _is_model(one / name)), None)
+    below = next((one for one in _repositories_below(repository) if is_readable_model(one / name)), None)
     if below:
         fix = f"it is in a folder below: add --repository {path_in_shell(below)}"
     elif alike:
@@ -266,7 +267,7 @@ def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
     if "://" in text:
         fix = "write an address before the models: envpack publish ADDRESS MODEL; `envpack fetch` gets models from one"
         return InputError("other-repository", f"{text!r} is an address, and no model", fix)
-    if any(_models_in(folder)) and not _is_model(folder):
+    if any(_models_in(folder)) and not is_readable_model(folder):
         if real_path(folder) == real_path(repository):
             fix = "leave it out: without a name, all its models are meant"
             return InputError("other-repository", f"{text!r} is the model repository, and no model", fix)
@@ -274,7 +275,7 @@ def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
         return InputError("other-repository", what, f"add --repository {path_in_shell(folder)} instead")
     if real_path(folder.parent) == real_path(repository):
         return None
-    if owner := next((above for above in folder.parents if _is_model(above)), None):
+    if owner := next((above for above in folder.parents if is_readable_model(above)), None):
         its_place = "" if real_path(owner.parent) == real_path(repository) else path_in_shell(owner.parent)
         fix = f"name the model: {shlex.quote(owner.name)}{its_place and f' --repository {its_place}'}"
         return InputError("other-repository", f"{text!r} is in the folder of the model {owner.name}, and no model", fix)
@@ -292,7 +293,7 @@ def _repositories_below(folder: Path) -> Iterator[Path]:
 
 
 def _models_in(repository: Path) -> Iterator[Path]:
-    return (folder for folder in itertools.islice(_folders_in(repository), _MOST_FOLDERS) if _is_model(folder))
+    return (folder for folder in itertools.islice(_folders_in(repository), _MOST_FOLDERS) if is_readable_model(folder))
 
 
 def _folders_in(folder: Path) -> Iterator[Path]:
@@ -303,7 +304,8 @@ def _folders_in(folder: Path) -> Iterator[Path]:
     return (Path(path) for path in found if not os.path.basename(path).startswith("."))  # noqa: PTH119
 
 
-def _is_model(folder: Path) -> bool:
+def is_readable_model(folder: Path) -> bool:
+    """Whether this user sees that a folder is a model."""
     try:
         may_read = os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
         return may_read and folder.is_dir() and looks_like_model(folder)

@@ -107,7 +107,11 @@ def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
 
 def check_enterable(folder: Path) -> None:
     """Raise PermissionError if this user may not enter a folder: Python 3.14 takes all files in it for missing."""
-    os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118 - a Path has no last dot
+    try:
+        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118 - a Path has no last dot
+    except PermissionError as error:
+        error.filename = str(folder)
+        raise
 
 
 def cache_root() -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository.folders import Stamps, looks_like_model, source_stamps
+from envpack.repository.folders import Stamps, is_readable_model, source_stamps
 from envpack.repository.selection import model_folders
 from envpack.settings.project import FILE_NAME, Project, open_project
 from envpack.settings.table import Settings
@@ -141,7 +141,7 @@ def repository_above(test: Path) -> Path:
 
 def _holds_models(folder: Path) -> bool:
     try:
-        return any(looks_like_model(entry) for entry in folder.iterdir() if entry.is_dir())
+        return any(map(is_readable_model, folder.iterdir()))
     except OSError:
         return False
 

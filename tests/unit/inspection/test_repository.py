@@ -51,6 +51,17 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
     ]
 
 
+def test_the_folder_of_a_file_system_that_only_root_may_read_is_no_model(release, unprivileged):
+    repository, become_nobody = unprivileged
+    (repository / "lost+found").mkdir(mode=0o700)
+    become_nobody()
+    found = inspect_repository(Project(repository=repository), release)
+    assert found.models == ()
+    assert [(finding.kind, finding.where) for finding in found.findings] == [
+        ("stray-folder", repository / "lost+found")
+    ]
+
+
 def test_a_folder_of_a_model_that_cannot_be_entered_is_no_other_folder(release, unprivileged):
     """As after `chmod -R 644`: its files are listed, and Python 3.14 finds none of them."""
     repository, become_nobody = unprivileged
