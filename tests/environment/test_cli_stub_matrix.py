@@ -194,6 +194,7 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(built, own_cache, c
 
 
 def test_the_path_of_the_cache_may_have_characters_that_mean_something_to_a_shell_or_a_linker(small, tmp_path):
+    need("3.10")
     changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "it's, a b#c&d (é)")}
     ended = envpack("stub", "--json", "--python", "3.10", "--output", tmp_path, changes=changes)
     assert ended.code == 0, ended.err
@@ -202,6 +203,7 @@ def test_the_path_of_the_cache_may_have_characters_that_mean_something_to_a_shel
 
 @pytest.mark.parametrize("character", ["; ", '"', "\\", "[", "<", "\n", "${"])
 def test_a_path_that_cmake_does_not_take_is_refused_before_anything_is_compiled(small, tmp_path, character):
+    need("3.10")
     cache = tmp_path / f"a{character}b"
     changes = small | {"ENVPACK_CACHE_DIR": str(cache)}
     ended = envpack("stub", "--json", "--python", "3.10", "--output", tmp_path, changes=changes)

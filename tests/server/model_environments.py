@@ -105,8 +105,9 @@ def _link_interpreter(interpreter, folder):
     shutil.copy(interpreter.executable, folder / "bin/python3")
     (folder / "lib" / interpreter.library.name).symlink_to(interpreter.library)
     for entry in interpreter.stdlib.iterdir():
-        if entry.name != "site-packages":
+        if entry.name not in ("site-packages", "dist-packages"):
             (standard / entry.name).symlink_to(entry)
+    (standard / "dist-packages").symlink_to("site-packages")  # where the Pythons of Debian look
 
 
 def _install_numpy(interpreter, version, folder):

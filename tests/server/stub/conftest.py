@@ -284,7 +284,10 @@ class Servers:
         self.place(repository, "without_threads", "script", environment, stub)
         # No address space is large enough for the stack of a thread.
         launcher = f'#!/bin/bash\nulimit -s {1 << 40}\nexec -a "$0" {stub} "$@"\n'
-        (repository / "without_threads" / stub.name).write_text(launcher)
+        replaced = repository / "without_threads" / stub.name
+        replaced.unlink()  # nobody but root can write to it
+        replaced.write_text(launcher)
+        replaced.chmod(0o755)
 
     def _customized(self, environment):
         folder = self.folder / "customized"

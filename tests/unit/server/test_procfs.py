@@ -95,8 +95,8 @@ LIMITED = """
 import os, resource, sys
 if user := int(sys.argv[1]):
     os.setresuid(user, user, user)
-hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[2]), hard))
+most, hard = int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_NPROC)[1]
+resource.setrlimit(resource.RLIMIT_NPROC, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 print("ready", flush=True)
 sys.stdin.read()
 """

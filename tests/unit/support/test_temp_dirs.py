@@ -58,9 +58,9 @@ def test_folder_of_a_killed_process_is_removed_by_the_next_process(other):
 
 
 def test_folder_of_a_process_that_was_killed_while_it_removed_it_is_removed_too(temporary):
-    program = HOLD.replace("time.sleep(60)", "shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), 9)")
+    program = HOLD.replace("time.sleep(60)", "os.unlink = lambda *_, **__: os.kill(os.getpid(), 9)")
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    killed = subprocess.run([sys.executable, "-c", f"import os, shutil{program}"], env=environment, check=False)
+    killed = subprocess.run([sys.executable, "-c", f"import os{program}"], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert [*temporary.rglob("credentials.json")]
     with temp_dir("engine") as folder:
