@@ -61,8 +61,6 @@ from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
 from envpack.support.text import counted, normalise_name
 
-_GLIBC_HINT = "require an older version of the package, or use --triton with a release that has a newer system"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
@@ -218,7 +216,8 @@ def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -
     if version_key(needs.glibc) > version_key(target.glibc):
         file = needs.file.relative_to(prefix) if needs.file else ""
         what = f"{file} needs glibc {needs.glibc}, the target has {target.glibc}"
-        raise EnvironmentBuildError("glibc-too-old", what, _GLIBC_HINT)
+        newer = f"choose a release whose image has glibc {needs.glibc}, if there is one, with --triton"
+        raise EnvironmentBuildError("glibc-too-old", what, f"require an older version of the package, or {newer}")
     return needs
 
 
