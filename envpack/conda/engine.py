@@ -34,8 +34,7 @@ UNREADABLE_SETTINGS = ErrorPattern(
     kind="engine-failed",
     pattern="FileStorageError|(?:reading|parsing) configuration file",
     message="the conda engine cannot read a file of its settings or credentials: {reason}",
-    hint="correct or remove that file, pixi's config.toml or credentials.json of rattler; or set HOME to a folder, if"
-    " this user has none",
+    hint="correct or remove that file, pixi's config.toml or credentials.json of rattler",
 )
 CREDENTIALS_HINT = "put them into ~/.netrc, the file named by RATTLER_AUTH_FILE, or the channel's address in .condarc"
 # Each download has a limit of its own; this one is for all else that the engine waits for, such as a key ring.
@@ -69,6 +68,8 @@ def run_engine(
         }
         request_file.write_text(json.dumps(request, default=vars), encoding="utf-8")  # packages by their fields
         environment = clean_environment() | dict(settings.variables if settings else {})
+        if os.path.expanduser("~") == "~":  # noqa: PTH111 - Path raises an error
+            environment["HOME"] = str(folder)  # without one, the engine does not start
         if credentials:
             environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
         _check_settings(environment)

@@ -61,9 +61,9 @@ def path_in_shell(folder: Path) -> str:
     return shlex.quote(str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder))
 
 
-def no_home(message: str, where: str) -> InputError:
+def no_home(message: str, where: str, fix: str = "write the whole path, or set HOME to a folder") -> InputError:
     """The error for a home folder that the system does not know."""
-    return InputError("no-home", message, "write the whole path, or set HOME to a folder", where)
+    return InputError("no-home", message, fix, where)
 
 
 _Product = Literal["environments", "archives", "selections", "stubs", "publications", "transfers", "zig", "locks"]
@@ -123,7 +123,8 @@ def cache_root() -> Path:
     try:
         return _as_text(platformdirs.user_cache_path("envpack"))
     except RuntimeError:
-        raise no_home("this user has no home folder for the cache", "ENVPACK_CACHE_DIR") from None
+        fix = "set ENVPACK_CACHE_DIR or HOME to a folder"
+        raise no_home("this user has no home folder for the cache", "ENVPACK_CACHE_DIR", fix) from None
 
 
 def _as_text(folder: Path) -> Path:
@@ -142,4 +143,5 @@ def data_root() -> Path:
     try:
         return platformdirs.user_data_path("envpack")
     except RuntimeError:
-        raise no_home("this user has no home folder for data", "XDG_DATA_HOME") from None
+        fix = "set XDG_DATA_HOME or HOME to a folder"
+        raise no_home("this user has no home folder for data", "XDG_DATA_HOME", fix) from None
