@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -137,7 +138,6 @@ def _libraries_of_this_machine() -> dict[str, Path]:
 
 
 _UTILITIES = "triton_python_backend_utils.py"
-_PLACEHOLDER = "#!/bin/sh\nexit 1\n"
 _MARKER = "envpack-user-site-was-read"
 _MINORS = range(6, 16)
 STOP_SECONDS = 15
@@ -176,8 +176,24 @@ def _place_library(source: Path, destination: Path) -> None:
 
     A server refuses one that leads out of a backend's folder if a model's `runtime`, or a backend in Python, names it.
     """
-    is_noexec = os.statvfs(destination.parent).f_flag & os.ST_NOEXEC
-    (os.symlink if is_noexec else shutil.copyfile)(source / _LIBRARY, destination)
+    (os.symlink if _is_noexec(destination.parent) else shutil.copyfile)(source / _LIBRARY, destination)
+
+
+def _place_stub(stub: Path, destination: Path) -> None:
+    """A program that starts a stub; a link only where nothing may be run from the folder for temporary files.
+
+    A server runs it without arguments first, and lets nobody read a file any more that ends with another status than 1,
+    as a stub does whose libpython only an environment has: the file of the installation, with all hard links to it.
+    """
+    if _is_noexec(destination.parent):
+        destination.symlink_to(stub)
+        return
+    destination.write_text(f'#!/bin/sh\n[ $# = 0 ] && exit 1\nexec {shlex.quote(str(stub))} "$@"\n', encoding="utf-8")
+    destination.chmod(0o755)
+
+
+def _is_noexec(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 def is_other_backend(folder: Path) -> bool:
@@ -206,12 +222,8 @@ def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
 
     The backend rejects every model if its directory has no stub, even models that have their own.
     """
-    stub = default_stub(installation)
-    if stub is not None:
-        link.symlink_to(stub)
-        return
-    link.write_text(_PLACEHOLDER, encoding="utf-8")
-    link.chmod(0o755)
+    # /bin/false ends with status 1, too.
+    _place_stub(default_stub(installation) or Path("/bin/false"), link)
 
 
 def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path | None) -> None:
@@ -223,6 +235,9 @@ def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path |
             continue
         # A relative link to the neighbouring Python backend must resolve to this server's, as after deployment.
         to_neighbour = entry.is_symlink() and str(entry.readlink()).startswith("../python/")
+        if entry.name == STUB_NAME and not to_neighbour:
+            _place_stub(entry.absolute(), destination / entry.name)
+            continue
         (destination / entry.name).symlink_to(entry.readlink() if to_neighbour else entry.absolute())
     if not (library := destination / library_name(folder.name)).exists():
         _place_library(source, library)

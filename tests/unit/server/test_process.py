@@ -114,6 +114,30 @@ def test_backends_are_links_and_always_have_a_default_stub(tmp_path):
     assert (tmp_path / "b/python_3_8/triton_python_backend_utils.py").resolve().is_relative_to(tmp_path / "triton")
 
 
+def test_a_server_that_takes_the_rights_to_read_a_stub_does_not_take_them_from_the_installed_one(tmp_path, monkeypatch):
+    """It does that to each stub that ends with another status than 1 when it is run without arguments."""
+    installed = install(tmp_path / "it's triton") / "backends/python/triton_python_backend_stub"
+    of_user = tmp_path / "extra/python_3_8/triton_python_backend_stub"
+    of_user.parent.mkdir(parents=True)
+    for stub in (installed, of_user):
+        stub.write_text('#!/bin/sh\necho "$0" "$@"; exit 127\n')
+        stub.chmod(0o755)
+    for is_noexec in (False, True):
+        backends = tmp_path / f"b{is_noexec}"
+        monkeypatch.setattr(os, "statvfs", lambda _, no=is_noexec: SimpleNamespace(f_flag=os.ST_NOEXEC if no else 0))
+        link_backends(find_server(tmp_path / "it's triton"), backends, tmp_path / "extra")
+        for stub, folder in ((installed, "python"), (of_user, "python_3_8")):
+            placed = backends / folder / stub.name
+            assert placed.is_symlink() == is_noexec  # no program can be run there
+            if is_noexec:
+                continue
+            placed.chmod(0o500)
+            assert stat.S_IMODE(stub.stat().st_mode) == 0o755
+            assert subprocess.run([placed], check=False).returncode == 1
+            ran = subprocess.run([placed, "a b", "c"], check=False, capture_output=True, text=True)
+            assert (ran.stdout, ran.returncode) == (f"{stub} a b c\n", 127)
+
+
 @pytest.mark.parametrize("is_noexec", [True, False])
 def test_the_library_is_a_copy_unless_it_cannot_be_run_there(tmp_path, monkeypatch, is_noexec):
     """A server refuses a link that leads out of a backend's folder, if a model names the library as its `runtime`."""
