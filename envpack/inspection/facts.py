@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from envpack.support.bounded_reading import opened, read_bytes, read_json, read_
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
 from envpack.support.errors import InputError, StubError
 from envpack.support.placed_files import RELEASE_FILE
-from envpack.support.platforms import machine_named, minor_of_libpython, this_machine
+from envpack.support.platforms import host_glibc, machine_named, minor_of_libpython, this_machine
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -235,5 +234,4 @@ def image_host(release: Release) -> Host:
 
 def this_host() -> Host:
     """The system that this process runs in, without the version of its libstdc++."""
-    glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
-    return Host("this machine", glibc, "", this_machine())
+    return Host("this machine", host_glibc(), "", this_machine())

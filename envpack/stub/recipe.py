@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.settings.releases import Release
+from envpack.settings.releases import Release, all_releases
 from envpack.settings.table import ToolchainName
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import (
@@ -25,6 +25,7 @@ from envpack.stub.toolchain import (
     pybind11_folder,
 )
 from envpack.support.bounded_reading import read_json, sha256_of
+from envpack.support.elf import version_key
 from envpack.support.entry_locks import being_made, mark_used
 from envpack.support.errors import StubError, require_programs, storage_errors
 from envpack.support.links_and_modes import protect
@@ -131,7 +132,9 @@ class Cell:
 
     def recipe(self) -> Recipe:
         """How this machine compiles it."""
-        tools = find_toolchain(self.toolchain, machine=self.target.machine, glibc=self.glibc)
+        images = (release.glibc for release in self.releases or all_releases().values())
+        oldest = min(images, key=version_key)
+        tools = find_toolchain(self.toolchain, machine=self.target.machine, glibc=self.glibc, oldest=oldest)
         return Recipe(self, tools, source_folder())
 
 

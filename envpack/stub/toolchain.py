@@ -18,7 +18,7 @@ from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command, program_beside
-from envpack.support.platforms import this_machine
+from envpack.support.platforms import host_glibc, this_machine
 from envpack.support.processes import clean_environment, is_no_program, run
 
 _ANSWERING = 60.0  # seconds that a compiler may take to print its version
@@ -43,16 +43,20 @@ class Toolchain:
     glibc: str = ""  # the newest glibc that the compiled stub may require; "" for the one of this machine
 
 
-def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: str = "") -> Toolchain:
-    """Find the compiler of this machine, or zig in its wheel; ``auto`` selects the first that fits the arguments."""
+def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: str = "", oldest: str = "") -> Toolchain:
+    """Find the compiler of this machine, or zig in its wheel; ``auto`` selects the first that fits the arguments.
+
+    What it makes is to run with the glibc ``oldest``: where this machine's compiler makes what does not, zig is taken
+    if it is here.
+    """
     check_glibc(glibc)
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)
     if name == "system" and beyond:
         raise UsageError("needs-zig", f"this machine's compiler {beyond}", "use --set toolchain=zig, or auto")
     found = _system() if name != "zig" and not beyond else None
-    if found is None and name != "system":
-        found = _zig(machine, glibc or DEFAULT_GLIBC)
+    if name != "system" and (found is None or (name == "auto" and _is_too_new(oldest))):
+        found = _zig(machine, glibc or DEFAULT_GLIBC) or found
     if found is None:
         missing = {
             "auto": "no ziglang wheel" if beyond else "no C++ compiler, and no ziglang wheel",
@@ -75,6 +79,12 @@ def _beyond_system(machine: str, glibc: str) -> str:
     if machine != this_machine():
         return f"cannot compile for {machine}"
     return "cannot choose the glibc: what it makes needs one as new as this machine's" if glibc else ""
+
+
+def _is_too_new(oldest: str) -> bool:
+    """Whether what is compiled against this machine's C library cannot run with an older one."""
+    renamed = version_key("2.38")  # from which on its headers call strtol() by another name
+    return bool(oldest) and version_key(oldest) < renamed <= version_key(host_glibc())
 
 
 def _system() -> Toolchain | None:

@@ -34,6 +34,11 @@ def this_machine() -> str:
     return os.uname().machine
 
 
+def host_glibc() -> str:
+    """The version of this machine's C library, such as ``"2.36"``; ``""`` if it is another one than glibc."""
+    return (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
+
+
 def is_supported(machine: str) -> bool:
     return platform_of_machine(machine) in PLATFORMS
 

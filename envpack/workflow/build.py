@@ -281,23 +281,18 @@ def environment_for(source: Recipe | TakenOver, progress: Progress, store: Share
 def _fitting_stub(
     environment: EnvironmentFacts, source: Recipe | TakenOver, progress: Progress, store: SharedStore | None
 ) -> Path:
-    """A stub for the environment that runs in the release's image; with zig if the system compiler's does not."""
-    release, toolchain = source.release, source.toolchain
+    """A stub for the environment that runs in the release's image."""
 
     def find_headers(minor: str) -> Path:
         preference = source.python_preference if isinstance(source, Recipe) else "system"
         return interpreter_for(minor, preference=preference, headers=True, progress=progress).include
 
-    image = image_host(release)
     if environment.path.is_dir() or not environment.python:  # an error says that libpython is missing
         target = target_from_prefix(environment.path, find_headers=find_headers)
     else:
         target = target_from_interpreter(environment.python, progress=progress)
-    stub = stub_for(Cell(target, toolchain=toolchain), progress=progress, store=store)
-    mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
-    if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):
-        stub = stub_for(Cell(target, toolchain="zig"), progress=progress, store=store)
-        mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
-    for mismatch in mismatches:
+    stub = stub_for(Cell(target, toolchain=source.toolchain), progress=progress, store=store)
+    facts, image = read_stub_requirements(stub.path), image_host(source.release)
+    for mismatch in find_mismatches(facts, environment, source.release, image):
         raise StubError(mismatch.kind, mismatch.what, mismatch.fix)
     return stub.path

@@ -5,11 +5,14 @@ import importlib.metadata
 import os
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from envpack.settings.pythons import PYBIND11, SUPPORTED, pybind11_for
-from envpack.stub import build, toolchain
+from envpack.settings.releases import find_release
+from envpack.stub import build, recipe, toolchain
+from envpack.stub.recipe import Cell
 from envpack.stub.toolchain import (
     PYBIND11_VERSION,
     boost_folder,
@@ -155,6 +158,34 @@ def test_who_asks_for_a_glibc_gets_zig(machine):
     assert (found.name, found.glibc) == ("zig", "2.31")
     assert "2.31" in found.identity
     assert any(part.endswith("-linux-gnu.2.31") for part in found.compiler)
+
+
+@pytest.mark.parametrize(
+    ("here", "oldest", "expected"),
+    [
+        ("2.36", "2.35", "system"),
+        ("2.38", "2.35", "zig"),
+        ("2.41", "2.39", "system"),
+        ("2.41", "", "system"),
+        ("", "2.35", "system"),  # no glibc at all
+    ],
+)
+def test_zig_makes_what_is_to_run_with_an_older_c_library(machine, monkeypatch, here, oldest, expected):
+    monkeypatch.setattr(toolchain, "host_glibc", lambda: here)
+    machine.has_compiler()
+    assert find_toolchain(oldest=oldest).name == "system", "there is no other"
+    machine.has_zig()
+    assert find_toolchain(oldest=oldest).name == expected
+    assert find_toolchain("system", oldest=oldest).name == "system"
+
+
+def test_a_stub_is_compiled_for_the_images_of_its_releases(monkeypatch):
+    asked = []
+    monkeypatch.setattr(recipe, "find_toolchain", lambda *_, oldest, **__: asked.append(oldest))
+    target = SimpleNamespace(machine="x86_64")
+    for releases in ((), ("24.11",), ("24.11", "24.10")):
+        Cell(target, tuple(map(find_release, releases))).recipe()
+    assert asked == [find_release(name).glibc for name in ("23.04", "24.11", "24.10")]
 
 
 def test_this_machines_compiler_cannot_choose_the_glibc(machine):
