@@ -16,8 +16,11 @@ import pytest
 from envpack.conda.choice import interpreter_for, reason_to_fetch
 from envpack.conda.interpreter_package import fingerprint
 from envpack.conda.interpreters import available_interpreters
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.elf import required_abi
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.workflow.python_choice import usable_pythons
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, variables
 from tests.waiting import soon
@@ -327,7 +330,7 @@ def test_a_model_that_names_no_python_gets_one_of_this_machine_if_the_releases_c
     downloads, repository, monkeypatch
 ):
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
-    there = {found.minor for found in available_interpreters() if found.library}
+    there = usable_pythons("system", find_release(DEFAULT_RELEASE).glibc)
     planned = envpack("build", "--dry-run", "--repository", repository, "m")
     if there:
         assert f"Python {max(there, key=float)} (this machine, which lacks that of the release)" in planned.out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,12 +131,12 @@ class Site:
         self.write("config.pbtxt", (self.model / "config.pbtxt").read_text() + text)
 
     def own(self, name: str) -> Path:
-        """A file of the model that no other shares, so that it can be changed."""
+        """A file of the model that no other shares, so that it can be changed, not by root alone."""
         file = self.model / name
         content, mode = file.read_bytes(), file.stat().st_mode
         file.unlink()
         file.write_bytes(content)
-        file.chmod(mode)
+        file.chmod(mode | stat.S_IWUSR)
         return file
 
     def own_environment(self, environment: Path | None = None) -> Path:
