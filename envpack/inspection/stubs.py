@@ -111,7 +111,7 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
         )
         fix = f"compile a stub for it: `envpack stub --python {python} --output {model.folder}`"
         yield fault("python-mismatch", model.folder, what, fix)
-    elif _numpy_of(environment) >= 2 and not release.numpy2:
+    elif major_number(numpy_of(environment)) >= 2 and not release.numpy2:
         what = f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
         yield fault("numpy-unsupported", model.folder, what, fix)
@@ -144,15 +144,17 @@ def _lone_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
         yield caution("libpython-missing", stub, what, f"build one: `envpack build --python {python}`")
 
 
-def _numpy_of(environment: Path) -> int:
+def numpy_of(environment: Path) -> str:
+    """The version of the NumPy in a folder or an archive; ``""`` if none is found."""
     packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":
-            return major_number(str(package.get("version", "")))
+            return str(package.get("version", ""))
     if environment.is_file():
-        return major_number(archived_numpy(environment))
+        return archived_numpy(environment)
     found = environment.glob("lib/python3*/site-packages/numpy-*.dist-info")
-    return max((major_number(folder.name.removeprefix("numpy-")) for folder in found), default=0)
+    versions = (folder.name.removeprefix("numpy-").removesuffix(".dist-info") for folder in found)
+    return max(versions, key=major_number, default="")
 
 
 def backend_findings(name: str, backends: Path, named_in: Path, release: Release) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: st
     if name == "system" and beyond:
         raise UsageError("needs-zig", f"this machine's compiler {beyond}", "use --set toolchain=zig, or auto")
     found = _system() if name != "zig" and not beyond else None
-    if name != "system" and (found is None or (name == "auto" and _is_too_new(oldest))):
+    if name != "system" and (found is None or (name == "auto" and not _named_compiler() and _is_too_new(oldest))):
         found = _zig(machine, glibc or DEFAULT_GLIBC) or found
     if found is None:
         missing = {

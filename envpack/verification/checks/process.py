@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from envpack.inspection.files import mode_findings, outside_findings
-from envpack.inspection.stubs import newer_than_image
+from envpack.inspection.stubs import newer_than_image, numpy_of
 from envpack.repository.config_editor import START_PARAMETER
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -136,10 +136,12 @@ def check_numpy(running: Examined) -> Check | None:
     envpack's stub beside the model in this case; `--stub never`, or an environment from another tool, leads to this
     error. See [NumPy 2](../guides/numpy-2.md).
     """
-    stub, release = running.stub, running.release
-    if stub.version or release is None or release.numpy2 or major_number(stub.numpy) < 2:
+    stub, release, place = running.stub, running.release, running.model.environment
+    # Where the server has changed the mode of the stub, root alone sees what its process has loaded.
+    numpy = stub.numpy or (numpy_of(place) if place else "")
+    if stub.version or release is None or release.numpy2 or major_number(numpy) < 2:
         return None
-    what = f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its outputs are empty"
+    what = f"the stub of Triton {release.name} itself runs NumPy {numpy}; under NumPy 2 its outputs are empty"
     return failed("numpy", what, f"give the model envpack's stub: envpack build {running.model.name} --stub always")
 
 

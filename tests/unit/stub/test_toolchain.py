@@ -177,6 +177,8 @@ def test_zig_makes_what_is_to_run_with_an_older_c_library(machine, monkeypatch, 
     machine.has_zig()
     assert find_toolchain(oldest=oldest).name == expected
     assert find_toolchain("system", oldest=oldest).name == "system"
+    monkeypatch.setenv("CXX", "c++")
+    assert find_toolchain(oldest=oldest).name == "system", "the user has chosen"
 
 
 def test_a_stub_is_compiled_for_the_images_of_its_releases(monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
 from envpack.server.interface import Process
 from envpack.settings.releases import find_release
 from envpack.verification import stub_processes
@@ -258,6 +259,19 @@ def test_tritons_own_stub_up_to_24_10_does_not_support_numpy_2(model, numpy, ver
     stub = StubIdentity(7, "/stub", "3.10", numpy, version)
     check = check_numpy(replace(GOOD, model=model, stub=stub, release=find_release(release) if release else None))
     assert (check and (check.id, check.status)) == (("numpy", "failed") if fails else None)
+
+
+@pytest.mark.parametrize("version", ["2.0.1", "1.26.4"])
+def test_the_numpy_of_a_process_that_hides_what_it_has_loaded_is_that_of_its_environment(tmp_path, version):
+    packages = tmp_path / "m/env/lib/python3.10/site-packages"
+    (packages / f"numpy-{version}.dist-info").mkdir(parents=True)
+    (tmp_path / "m/1").mkdir()
+    (tmp_path / "m/1/model.py").touch()
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"')
+    point_to_environment(open_model(tmp_path / "m"), "$$TRITON_MODEL_DIRECTORY/env")
+    running = replace(GOOD, model=open_model(tmp_path / "m"), stub=StubIdentity(7, "/stub", "", "", ""))
+    check = check_numpy(replace(running, release=find_release("24.10")))
+    assert (check is not None and f"runs NumPy {version};" in check.evidence) == (version == "2.0.1")
 
 
 EXTRACTED = "/tmp/python_env_a1B2c3/0"
