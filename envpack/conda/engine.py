@@ -68,8 +68,6 @@ def run_engine(
         }
         request_file.write_text(json.dumps(request, default=vars), encoding="utf-8")  # packages by their fields
         environment = clean_environment() | dict(settings.variables if settings else {})
-        if os.path.expanduser("~") == "~":  # noqa: PTH111 - Path raises an error
-            environment["HOME"] = str(folder)  # without one, the engine does not start
         if credentials:
             environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
         _check_settings(environment)

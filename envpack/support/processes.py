@@ -25,10 +25,12 @@ from typing import cast
 
 from envpack.support.errors import (
     EnvironmentBuildError,
+    InputError,
     StorageError,
     refused_by_system,
     system_limit,
 )
+from envpack.support.folders import cache_root
 
 # Where distributions keep all trusted authorities in one file: Debian, Fedora, RHEL, openSUSE, Alpine.
 _BUNDLES = (
@@ -102,6 +104,10 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
             kept[uv_names[0]] = host[pip_name]
     if certificates := trusted_certificates(kept):
         kept["SSL_CERT_FILE"] = certificates
+    if os.path.expanduser("~") == "~":  # noqa: PTH111 - Path raises an error
+        # Without a home, as users of containers are that no file names, some do not start or write to their folder.
+        with contextlib.suppress(InputError):
+            kept["HOME"] = str(cache_root())
     kept.setdefault("PATH", _DEFAULT_PATH)
     kept["PYTHONNOUSERSITE"] = "1"
     return kept

@@ -2,20 +2,17 @@
 
 import json
 import os
-import pwd
 import shutil
-from pathlib import Path
 
 import pytest
 
-from envpack.conda import engine
 from envpack.conda.engine import EngineError, _install_error, install_conda
 from envpack.conda.rattler_child import _fault_of, _fault_of_path
 from envpack.conda.resolve import resolve_conda
 from envpack.conda.settings import CondaSettings
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
-from envpack.support import processes, zstd
+from envpack.support import zstd
 from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row
@@ -210,25 +207,6 @@ def test_a_file_that_the_engine_reads_is_blamed_and_no_channel(site, tmp_path, m
     assert caught.value.kind == "engine-failed"
     assert caught.value.message.startswith("the conda engine cannot read a file of its settings or credentials: ")
     assert caught.value.hint == "correct or remove that file, pixi's config.toml or credentials.json of rattler"
-
-
-def test_the_engine_of_a_user_without_a_home_gets_one(site, tmp_path, monkeypatch):
-    """As containers give their processes numbers of users that no file names."""
-    homes = []
-
-    def nobody(number):
-        raise KeyError(number)
-
-    def run(command, *, env, **how):
-        homes.append(Path(env["HOME"]))
-        return processes.run(command, env=env, **how)
-
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
-    monkeypatch.setattr(engine, "run", run)
-    resolved(site, tmp_path / "cache")
-    assert homes
-    assert not any(home.exists() for home in homes)
 
 
 SETTINGS = {

@@ -1,3 +1,5 @@
+import pwd
+
 import pytest
 
 from envpack.support import processes
@@ -85,3 +87,19 @@ def test_accounts_of_poetry_get_the_names_of_uv():
     host = {"POETRY_HTTP_BASIC_CORP_USERNAME": "me", "POETRY_HTTP_BASIC_CORP_PASSWORD": "word"}
     assert {"UV_INDEX_CORP_USERNAME": "me", "UV_INDEX_CORP_PASSWORD": "word"}.items() <= clean_environment(host).items()
     assert clean_environment({**host, "UV_INDEX_CORP_USERNAME": "other"})["UV_INDEX_CORP_USERNAME"] == "other"
+
+
+def test_a_user_without_a_home_gets_the_folder_of_the_cache(tmp_path, monkeypatch):
+    """As containers give their processes numbers of users that no file names."""
+
+    def nobody(number):
+        raise KeyError(number)
+
+    assert "HOME" not in clean_environment({})
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path))
+    assert clean_environment({})["HOME"] == str(tmp_path)
+    monkeypatch.delenv("ENVPACK_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert "HOME" not in clean_environment({})
