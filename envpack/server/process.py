@@ -6,9 +6,10 @@ import contextlib
 import os
 import signal
 import socket
+import stat
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from envpack.server.stale_runs import (
 )
 from envpack.server.supervisor import Supervisor
 from envpack.support.errors import Finding, ServerError
+from envpack.support.placed_files import STUB_NAME
 
 _POLL_SECONDS = 0.02
 _READ = (os.R_OK, os.R_OK | os.X_OK)  # of a file, and of a folder
@@ -212,8 +214,9 @@ class ProcessRuntime:
             backends = link_backends(self.installation, home / "backends", self.extra_backends, self.utilities)
             folders = (repository, extra_repository)
             repositories = [str(folder.absolute()) for folder in folders if folder]
-            server = self._start_on_free_port(repositories, home, backends)
-            yield server
+            with _kept_modes(repositories):
+                server = self._start_on_free_port(repositories, home, backends)
+                yield server
         except BaseException:
             if server is not None:
                 server.stop(force=True)
@@ -271,6 +274,20 @@ class ProcessRuntime:
         if libraries := library_path(self.installation, home):
             variables["LD_LIBRARY_PATH"] = libraries
         return {**variables, **self.environment, VARIABLE: str(home)}
+
+
+@contextlib.contextmanager
+def _kept_modes(repositories: Iterable[str]) -> Iterator[None]:
+    """Give the stubs of models their modes again, which a server takes from those that need an environment to start."""
+    stubs = [file for folder in repositories for file in Path(folder).glob(f"*/{STUB_NAME}") if file.is_file()]
+    modes = {file: stat.S_IMODE(file.stat().st_mode) for file in stubs}
+    try:
+        yield
+    finally:
+        for file, mode in modes.items():
+            with contextlib.suppress(OSError):  # it was removed, or belongs to another user
+                if stat.S_IMODE(file.stat().st_mode) == stat.S_IXUSR:
+                    file.chmod(mode)
 
 
 def _wait_until_live(server: ProcessServer, seconds: float) -> bool:

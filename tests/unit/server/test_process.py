@@ -230,6 +230,19 @@ def test_another_port_is_used_if_the_selected_one_was_taken(tmp_path):
     assert len(count.read_text().split()) == 5
 
 
+def test_stubs_of_models_have_their_modes_again_after_the_server(tmp_path):
+    repository, modes = tmp_path / "models", {"one": 0o755, "other": 0o644, "kept": 0o755}
+    for name, mode in modes.items():
+        (repository / name).mkdir(parents=True)
+        (repository / name / "triton_python_backend_stub").touch(mode)
+    script = f"cd {repository} && chmod 100 one/* other/*; rm kept/*; echo broken; exit 1"
+    runtime = ProcessRuntime(find_server(install(tmp_path / "t", script)))
+    with pytest.raises(ServerError), runtime.start(repository):
+        pass
+    left = {file.parent.name: stat.S_IMODE(file.stat().st_mode) for file in repository.glob("*/*")}
+    assert left == {"one": 0o755, "other": 0o644}
+
+
 def test_importing_is_light():
     code = "import sys, envpack.verification, envpack.repository; print([m for m in ('requests', 'google.protobuf', 'numpy') if m in sys.modules])"  # noqa: E501
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
