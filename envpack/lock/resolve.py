@@ -30,6 +30,7 @@ from envpack.support.uv import index_settings
 
 LOCAL_CHANNEL = "local"
 _LOCK = "lock"  # key of its text in a memory
+_RECORDS = (".dist-info", ".egg-info")  # the latter are those of setup.py, as in packages of PyTorch's channel
 _BUILDS = 2  # of projects, if their sources change meanwhile
 
 
@@ -308,5 +309,6 @@ class _Resolver:
                 credentials=self.channels.credentials,
                 cache=cache,
             )
-            folders = (prefix / "lib" / f"python{self.target.python}" / "site-packages").glob("*.dist-info")
-            return sorted({normalise_name(folder.name.partition("-")[0]) for folder in folders} - replaced)
+            records = (prefix / "lib" / f"python{self.target.python}" / "site-packages").glob("*.*-info")
+            names = {record.stem.partition("-")[0] for record in records if record.suffix in _RECORDS}
+            return sorted(set(map(normalise_name, names)) - replaced)

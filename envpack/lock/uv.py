@@ -269,6 +269,12 @@ _ERROR_PATTERNS = (
         "uv cache clean",
     ),
     ErrorPattern(
+        kind="unresolvable",
+        pattern="Unable to uninstall `",
+        message="{about} cannot replace the conda package of that name, which does not record its files for pip",
+        hint="remove it from the pip requirements, or the conda package from the others",
+    ),
+    ErrorPattern(
         kind="build-failed",
         pattern=r"Failed to build|The build backend returned an error|Call to `.*build_wheel` failed",
         message="{about}: it could not be built from source{unbuilt}",

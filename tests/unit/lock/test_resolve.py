@@ -49,7 +49,7 @@ class Tools:
     def install_conda(self, packages, prefix, target, **options):
         self.asked["install"] = {"packages": tuple(packages), "prefix": prefix, **options}
         for name in self.provides:
-            (prefix / f"lib/python3.10/site-packages/{name}-1.dist-info").mkdir(parents=True)
+            (prefix / f"lib/python3.10/site-packages/{name}").mkdir(parents=True)
 
     def resolve_pip(self, requirements, target, **options):
         self.asked["pip"] = {"requirements": requirements, "target": target, **options}
@@ -256,7 +256,7 @@ def test_a_lock_without_python_is_refused(tools):
 
 
 def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_them(tools):
-    tools.provides = ("NumPy", "z_z", "scipy")
+    tools.provides = ("NumPy-1.dist-info", "z_z-1.dist-info", "scipy-1.dist-info")
     (tools.folder / "cache/.envpack-abcdefg8.partial/lib").mkdir(parents=True)  # of a process that was killed
     tools.lock(Requirements(pip=("scipy>1 --hash=x", "a")))
     assert tools.asked["pip"]["provided"] == ("numpy", "z-z")
@@ -266,8 +266,14 @@ def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_the
     assert list((tools.folder / "cache").iterdir()) == []
 
 
+def test_python_packages_of_conda_with_records_of_setup_py_are_not_resolved_again(tools):
+    tools.provides = ("PyYAML-5.4.1-py3.10.egg-info", "torch-1.13.1-py3.10.egg-info", "own.egg-info", "a.b-c-info")
+    tools.lock(Requirements(pip=("pytorch-lightning",)))
+    assert tools.asked["pip"]["provided"] == ("own", "pyyaml", "torch")
+
+
 def test_a_pip_requirement_for_another_target_replaces_no_package_of_conda(tools):
-    tools.provides = ("numpy", "scipy")
+    tools.provides = ("numpy-1.dist-info", "scipy-1.dist-info")
     tools.lock(Requirements(pip=("a", 'numpy; sys_platform == "win32"', 'scipy; python_version >= "3.10"')))
     assert tools.asked["pip"]["provided"] == ("numpy",)
 

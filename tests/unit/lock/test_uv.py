@@ -184,6 +184,13 @@ def because(text):
             "'pandas==0.24.0'",
             "choose another version: uv refuses the metadata of this one",
         ),
+        (
+            "Prepared 1 package in 1ms\nerror: Unable to uninstall `pyyaml==5.4.1`. distutils-installed distributions",
+            ["a==1", "pyyaml==6.0"],
+            "unresolvable",
+            "'pyyaml==6.0' cannot replace the conda package",
+            "remove it from the pip requirements",
+        ),
     ],
 )
 def test_errors_name_the_package_at_fault_and_what_helps(message, requirements, kind, says, hint):
