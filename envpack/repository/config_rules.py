@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 _PYTHON = "libtriton_python.so"
 _COUNT_TYPES = ("TYPE_INT32", "TYPE_FP32")
+_TAG = re.compile(r"(?:[A-Za-z0-9]\w*)?", re.ASCII)  # a server puts "_" in front, and Prometheus reserves "__"
 
 # Fields by message, and the first release whose schema has them; an older server refuses a configuration with one.
 # Servers of 23.04 to 24.10 refused and took them so, as far as there are servers before and after.
@@ -140,6 +142,10 @@ def _fixed_faults(model: Any, folder: Path) -> Iterator[str]:
         name = output.label_filename
         if name and (is_too_long(name) or not file_in(folder, name).is_file()):
             yield f"the output {output.name!r} has the label_filename {name!r}, which is no file of the model"
+    for tag in model.metric_tags:
+        if not _TAG.fullmatch(tag):
+            what = "which ends the server: it may have letters and digits, and _ behind the first"
+            yield f"metric_tags has the key {tag!r}, {what}"
     yield from _group_faults(model.instance_group, backend)
     if backend.startswith("python"):
         yield from _python_faults(model, backend, folder)
