@@ -11,7 +11,6 @@ import json
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,10 +88,12 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
+    import tomli  # TOML 1.1, which uv and pixi read, too
+
     if _MANY_PARTS.search(text):
         raise ValueError("a key has more than 100 parts")
     try:
-        return tomllib.loads(text.removeprefix("\ufeff"))
+        return tomli.loads(text.removeprefix("\ufeff"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

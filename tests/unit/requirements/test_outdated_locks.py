@@ -266,6 +266,7 @@ PIXI_LACKS = "'six' is required, and pixi.lock does not have it: the lock is old
         ('[pypi-dependencies]\ntorch = ">=2"\nPortalocker = {version = "*", extras = ["redis"]}\n', ""),
         ('[dependencies]\npytorch = "==2.1.0 *_0"\n[target.win-64.dependencies]\nsix = "*"\n', ""),
         ('[dependencies]\npytorch = "<2"\n[target.linux.dependencies]\npytorch = "*"\n', ""),
+        ('[dependencies]\npytorch = {\n  version = ">=2",  # TOML 1.1\n}\n', ""),
         ('[feature.other.dependencies]\nsix = "*"\n[environments]\nother = ["other"]\n', ""),
         ('[dependencies]\nsix = "*"\n[environments]\ndefault = {features = [], no-default-feature = true}\n', ""),
         ('[dependencies]\nsix = "*"\n', PIXI_LACKS),
