@@ -64,8 +64,8 @@ def imported_modules(model_folder: Path, python: str, main: str = "model.py") ->
     ``python`` is the version that runs the model, for example ``"3.10"``; what its standard library no longer has must
     come from elsewhere.
 
-    The imports of the file ``main`` are followed to other files of the model. Imports that a ``try`` or a condition
-    guards are not counted, nor those that follow a change of ``sys.path``.
+    The imports of the file ``main`` are followed to other files of the model. Imports in a ``try``, a ``with`` or a
+    condition are not counted, nor those that follow a change of ``sys.path``.
 
     Returns for the first part of each module's name, ``"FILE:LINE"``; for one in a namespace, like
     ``google.cloud.storage``, for the parts up to the package.
@@ -158,7 +158,7 @@ def _imports(file: Path) -> Iterator[_Import]:
     while pending:
         node = pending.pop()
         yield from _imported(node)
-        if not isinstance(node, (ast.Try, ast.TryStar, ast.If)):
+        if not isinstance(node, (ast.Try, ast.TryStar, ast.If, ast.With)):  # with suppress(ImportError)
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
 
 

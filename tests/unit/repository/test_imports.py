@@ -16,7 +16,8 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         "m/1/model.py": (
             "import os, __main__, numpy as np\nfrom PIL import Image\nfrom . import near\nimport helper, shared\n"
             "import triton_python_backend_utils as pb_utils\ntry:\n    import maybe\nexcept ImportError:\n    pass\n"
-            "if np:\n    import perhaps\nclass M:\n    def execute(self):\n        import torch.nn\n"
+            "if np:\n    import perhaps\nwith suppress(ImportError): import cupy\n"
+            "class M:\n    def execute(self):\n        import torch.nn\n"
             "import old, elsewhere, parts.first\nfrom parts import second\n"
         ),
         "m/1/near.py": f"import scipy\nfrom ..shared import x\nfrom {'.' * 99} import y\n",
@@ -37,7 +38,7 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
     assert imported_modules(tmp_path / "m", "3.10") == {
         "numpy": f"{model}:1",
         "PIL": f"{model}:2",
-        "torch": f"{model}:14",
+        "torch": f"{model}:15",
         "requests": f"{tmp_path}/m/1/helper.py:1",
         "below": f"{tmp_path}/m/shared/__init__.py:1",
         "scipy": f"{tmp_path}/m/1/near.py:1",
