@@ -71,30 +71,43 @@ class ToolTables:
             table = self._tools.get(tool)
             if isinstance(table, dict) and table.get(key):
                 raise self._unread(f"[tool.{tool}] {key}", command, key)
-        self._refuse_uv_toml()
         self._refuse_workspace()
+        self._refuse_settings_elsewhere()
         flit = self._named("flit").get("metadata", {})
         if isinstance(flit, dict) and flit.get("requires"):
             raise self._unread("[tool.flit.metadata] requires", _COMPILE_COMMAND, "[tool.flit.metadata")
         if set(self._poetry_dependencies()) - {"python"}:
             raise self._unread("[tool.poetry.dependencies]", "poetry lock", "[tool.poetry.dependencies")
 
-    def _refuse_uv_toml(self) -> None:
-        """Refuse a ``uv.toml`` that decides about packages; uv reads it in place of the settings in ``[tool.uv]``."""
-        uv, folders = self._named("uv"), self._source.path.absolute().parents
-        file = next((path for folder in folders[: 1 if uv else None] if (path := folder / "uv.toml").is_file()), None)
-        if file and _OF_PACKAGES.intersection([*parse_toml(read_text(file), Location(file)), *uv]):
-            what = "decides which packages uv installs for the project, and is not read"
-            raise Location(file).error(
-                what, hint="run uv lock in the project: envpack reads the uv.lock that it writes"
-            )
+    def _refuse_settings_elsewhere(self) -> None:
+        """Refuse settings of uv that decide about packages in another file.
+
+        uv reads a ``uv.toml`` in place of the settings in ``[tool.uv]``, and without either the next ones above.
+        """
+        own, *above = self._source.path.absolute().parents
+        for folder in (own, *(() if "uv" in self._tools else above)):
+            file, project = folder / "uv.toml", None if folder == own else self._project_in(folder)
+            if file.is_file():
+                decides = _OF_PACKAGES.intersection([*parse_toml(read_text(file), Location(file)), *self._named("uv")])
+            elif project and "uv" in project._tools:  # noqa: SLF001 - of the same class
+                file, decides = folder / "pyproject.toml", {*project.options(), *project.choices()}
+            else:
+                continue
+            if decides:
+                what = "decides which packages uv installs for the project, and is not read"
+                fix = "run uv lock in the project: envpack reads the uv.lock that it writes"
+                raise Location(file).error(what, hint=fix)
+            return
+
+    def _project_in(self, folder: Path) -> ToolTables | None:
+        file = folder / "pyproject.toml"
+        return ToolTables(replace(self._source, path=file, text=read_text(file))) if file.is_file() else None
 
     def _refuse_workspace(self) -> None:
         """Refuse a member of a workspace whose root decides about the packages of all members."""
         for folder in self._source.path.absolute().parents[1:]:
-            file = folder / "pyproject.toml"
-            root = ToolTables(replace(self._source, path=file, text=read_text(file))) if file.is_file() else self
-            if root is not self and root._has_member(self._source.path.parent):  # noqa: SLF001 - of the same class
+            root = self._project_in(folder)
+            if root and root._has_member(self._source.path.parent):  # noqa: SLF001 - of the same class
                 what = f"is a member of a workspace whose settings decide which packages are installed: {folder}"
                 raise self._error(what, f"run here: {EXPORT_COMMAND}", "name")
 

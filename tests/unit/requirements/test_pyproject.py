@@ -155,9 +155,9 @@ def test_a_uv_toml_that_decides_about_packages_is_refused(write, refused, tmp_pa
         ('members = ["./models/m/"]', 'sources = {numpy = {index = "x"}}', True),
         ('members = ["**"]', 'constraint-dependencies = ["numpy<2"]', True),
         ('members = ["models/*"]', "native-tls = true", False),
-        ('members = ["models"]', 'index-url = "https://own.example/simple"', False),
-        ('members = ["*"]', 'index-url = "https://own.example/simple"', False),
-        ('members = ["models/*"]\nexclude = ["models/m"]', 'index-url = "https://own.example/simple"', False),
+        ('members = ["models"]', 'constraint-dependencies = ["numpy<2"]', False),
+        ('members = ["*"]', 'constraint-dependencies = ["numpy<2"]', False),
+        ('members = ["models/*"]\nexclude = ["models/m"]', 'sources = {numpy = {index = "x"}}', False),
     ],
 )
 def test_a_member_of_a_workspace_whose_root_decides_about_packages_is_refused(
@@ -173,6 +173,28 @@ def test_a_member_of_a_workspace_whose_root_decides_about_packages_is_refused(
         assert error.hint.startswith("run here: uv export --no-emit-project ")
     else:
         assert read_requirements(file).pip
+
+
+@every_row(
+    ("above", "own", "is_refused"),
+    [
+        ('[tool.uv]\nindex-url = "https://own.example/simple"\n', "", True),
+        ('[tool.uv]\nresolution = "lowest"\n[tool.uv.workspace]\nexclude = ["models"]\n', "", True),
+        ('[tool.uv]\nindex-url = "https://own.example/simple"\n', "[tool.uv]\n", False),
+        ('[[tool.uv.index]]\nname = "a"\nurl = "https://own.example/simple"\nexplicit = true\n', "", False),
+        ('[tool.uv]\nconstraint-dependencies = ["numpy<2"]\n', "", False),
+        ('[tool.pdm]\nsource = [{url = "https://own.example/simple"}]\n', "", False),
+    ],
+)
+def test_settings_of_uv_above_a_project_are_refused_where_uv_reads_them(write, refused, above, own, is_refused):
+    """Seen with uv 0.13: a project takes those of the next folder above that has some, member of a workspace or not."""
+    file, settings = write("models/m/pyproject.toml", PROJECT + own), write("pyproject.toml", above)
+    if is_refused:
+        error = refused(file)
+        assert (error.where, error.hint.startswith("run uv lock")) == (str(settings), True)
+    between = write("models/pyproject.toml", "[tool.uv]\npackage = false\n" if is_refused else "[tool]\n")
+    assert read_requirements(file).pip
+    between.unlink()
 
 
 def test_dynamic_extras_are_refused_when_they_are_selected(write, refused):
