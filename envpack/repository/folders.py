@@ -158,6 +158,14 @@ def backend_of(config: ModelConfig, folder: Path) -> str:
     return found or ("" if wanted else _backend_in_name(folder)) or "python"
 
 
+def first_without_backend(config: ModelConfig, folder: Path) -> str:
+    """The name of a model's first folder, version or not, in which a server looks in vain for a file of a backend."""
+    if config.backend or config.platform or config.default_model_filename or _backend_in_name(folder):
+        return ""
+    first = min((entry for entry in folder.iterdir() if entry.is_dir()), default=None)
+    return first.name if first and not any((first / known.file).exists() for known in KNOWN) else ""
+
+
 def _backend_in_name(folder: Path) -> str:
     """What follows the first dot of a model's name, ``""`` if it cannot be a backend, as in ``llama-3.1-chat``."""
     name = folder.name.partition(".")[2]

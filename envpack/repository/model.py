@@ -23,6 +23,7 @@ from envpack.repository.folders import (
     backend_of,
     default_file,
     file_in,
+    first_without_backend,
     is_too_long,
     misspelt_backend,
     no_such_model,
@@ -290,6 +291,10 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
         )
         yield InputError("model-without-code", what, fix, str(folder))
         return
+    if first := first_without_backend(config, folder):
+        what = f"a server cannot determine the backend: {CONFIG_NAME} names none, and {first} has no {file_name}"
+        fix = f'write backend: "{_PYTHON}"; without it, a server looks only into the folder whose name comes first'
+        yield InputError("model-without-code", what, fix, str(folder / CONFIG_NAME))
     if not versions:
         fix = f"put the model's code in {folder.name}/1/{file_name}"
         yield InputError("model-without-code", f"no version folder with a {file_name}", fix, str(folder))

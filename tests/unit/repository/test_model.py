@@ -308,6 +308,27 @@ def test_a_model_needs_a_backend_or_a_file_that_tells_it(tmp_path, config, named
     assert (fault.kind, fault.message, fault.where) == ("model-without-code", what, str(tmp_path / "core"))
 
 
+@pytest.mark.parametrize(
+    ("config", "other", "refused"),
+    [
+        ("max_batch_size: 8", ".ipynb_checkpoints/model.txt", True),
+        ("max_batch_size: 8", "01/model.txt", True),
+        ("max_batch_size: 8", "docs/model.txt", False),
+        ('backend: "python"', ".ipynb_checkpoints/model.txt", False),
+        ('default_model_filename: "model.py"', ".ipynb_checkpoints/model.txt", False),
+        (None, ".ipynb_checkpoints/model.txt", False),  # a build writes the backend
+    ],
+)
+def test_a_file_shows_the_backend_only_in_the_first_folder(tmp_path, config, other, refused):
+    """Seen with Triton 23.04 and 24.10, which say that they could not determine the backend."""
+    folder = make(tmp_path / "core", config)
+    (folder / other).parent.mkdir()
+    (folder / other).touch()
+    faults = examine_model(folder)[1]
+    assert [fault.kind for fault in faults] == (["model-without-code"] if refused else [])
+    assert not refused or f"{other.partition('/')[0]} has no model.py" in faults[0].message
+
+
 @pytest.mark.parametrize("character", list(" \"'`$&|;<>()*?[]{}\\!\t"))
 def test_paths_with_characters_of_the_shell_are_rejected(tmp_path, character):
     _, faults = examine_model(make(tmp_path / f"a{character}b"))
