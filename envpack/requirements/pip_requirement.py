@@ -198,7 +198,8 @@ def _hint(text: str, file: Path) -> str:
         return f"move it from pip: to dependencies:, or write {conda['name']}=={conda['version']} for that of an index"
     if conda["build"]:
         return "a list of conda is no requirements file: conda env export > environment.yml, and remove this file"
-    return f"write {conda['name']}=={conda['version']}"
+    fixed = f"{conda['name']}=={conda['version']}"
+    return _HINT if text.strip() == fixed else f"write {fixed}"
 
 
 def _read_place(place: str, name: str, extras: str, marker: str, line: PipLine) -> str | Project:

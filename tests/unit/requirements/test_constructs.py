@@ -16,6 +16,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
         ("requirements.txt", "git+https://example.org/a.git\n", "pip wheel 'git+https://"),
         ("requirements.txt", "a @ https://example.org/a-1.tar.gz\n", "pip wheel --no-deps FILE"),
         ("requirements.txt", "a=1.0\n", "write a==1.0"),
+        ("requirements.txt", "django==5.*.*\n", "write it like numpy<2"),
         (
             "requirements.txt",
             "a @ file:///home/conda/feedstock_root/build_artifacts/a/work\n",
