@@ -15,6 +15,7 @@ from envpack.requirements.conda_spec import poetry_range
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
+from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import common_range, single_minor
 from envpack.requirements.tool_tables import ToolTables
 from envpack.support import bounded_reading
@@ -71,7 +72,7 @@ def read_required(project: Source) -> list[str]:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self._content = content = source.toml
-        self._line, self._path = source.place, source.path
+        self._line, self._path, self._target = source.place, source.path, source.target
         self._project = self._table(content, "project", "project")
         self._selection = self._table(self._table(content, "tool", "tool"), "envpack", "tool.envpack")
         self._tools = ToolTables(source)
@@ -84,8 +85,11 @@ class _Reader:
         return extras, self._texts(self._selection, "groups", "tool.envpack.groups")
 
     def dependencies(self, extras: list[str], groups: list[str]) -> list[str]:
-        own = self._texts(self._project, "dependencies", "project.dependencies")
-        return own + self._extras(extras) + self._groups(groups)
+        found = self._texts(self._project, "dependencies", "project.dependencies") + self._extras(extras)
+        for text in self._groups(groups):
+            nested = self._own_extras(text)
+            found += [text] if nested is None else self._extras(nested)
+        return found
 
     def requirements(self) -> Requirements:
         extras, groups = self.selection()
@@ -186,7 +190,10 @@ class _Reader:
         return found
 
     def _own_extras(self, text: str) -> list[str] | None:
-        """The extras of a requirement on the project itself, last first; ``None`` for other requirements."""
+        """The extras of a requirement on the project itself, last first; ``None`` for other requirements.
+
+        None of them counts if its marker excludes the target.
+        """
         own_name = self._project.get("name")
         try:
             requirement = Requirement(text)
@@ -194,7 +201,8 @@ class _Reader:
             return None  # `_requirement` raises the error, with its line
         if not isinstance(own_name, str) or canonicalize_name(requirement.name) != canonicalize_name(own_name):
             return None
-        return sorted(requirement.extras, reverse=True)
+        applies = reduced_marker(str(requirement.marker or ""), self._target) is not None
+        return sorted(requirement.extras, reverse=True) if applies else []
 
     def _groups(self, names: list[str]) -> list[str]:
         table = self._table(self._content, "dependency-groups", "dependency-groups")

@@ -78,6 +78,15 @@ def test_extras_and_groups_that_the_project_selects(write):
     assert read_requirements(file).pip[2:] == ("six", "cupy-cuda12x", "pillow", "orjson", "click")
 
 
+def test_a_group_can_name_the_extras_of_its_own_project(write):
+    """Of the same name, an index can have a package of somebody else."""
+    text = PROJECT.replace('"orjson"', '"My.Model[Vision]"').replace(
+        '"my-model[all]"]', "\"my-model[gpu] ; os_name == 'nt'\"]"
+    )
+    file = write("pyproject.toml", text + '[tool.envpack]\ngroups = ["serve"]\n')
+    assert read_requirements(file, python="3.10").pip[2:] == ("pillow", "click")
+
+
 def test_groups_need_no_project(write):
     text = '[dependency-groups]\nserve = ["orjson"]\n[tool.envpack]\ngroups = ["serve"]\n'
     assert read_requirements(write("pyproject.toml", text)).pip == ("orjson",)
