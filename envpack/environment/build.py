@@ -23,6 +23,7 @@ from envpack.environment.checks import (
     hidden_libraries,
     numpy_abi,
     refuse_external_references,
+    refuse_lost_extras,
     require_library,
     started_version,
 )
@@ -144,6 +145,7 @@ def install(assembly: Assembly, prefix: Path) -> None:
         _install_wheels(assembly, prefix)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
+        refuse_lost_extras(prefix, lock.target)
         assembly.progress.end("installed")
 
 

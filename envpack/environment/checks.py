@@ -14,10 +14,15 @@ import operator
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import Entry, Owners, Package
+from envpack.requirements.pip_requirement import reduced_marker
+from envpack.requirements.target import Target
 from envpack.support.bounded_reading import parse_json, read_json, read_text
 from envpack.support.elf import AbiRequirements, is_elf, newest_abi, required_abi
 from envpack.support.entry_locks import mark_used
@@ -26,6 +31,7 @@ from envpack.support.folders import real_path
 from envpack.support.memory import remember, remembered
 from envpack.support.platforms import libpython_name
 from envpack.support.processes import CompletedProcess, bare_environment, is_no_program, run
+from envpack.support.text import normalise_name
 from envpack.support.uv import run_uv
 
 _STARTING = 120.0  # seconds that a Python may take to start and end
@@ -126,6 +132,42 @@ def check_consistency(prefix: Path, python: Path) -> None:
     # Other failures are no error: uv also reports incomplete records, which some conda packages have.
     if ended.returncode and (refused := ended.refused_by_system(prefix)):
         raise refused
+
+
+def refuse_lost_extras(prefix: Path, target: Target) -> None:
+    """Refuse a package of pip that requires a conda package with an extra, if what the extra needs is not there.
+
+    pip's packages are resolved without those that conda provides, and `uv pip check` does not look at extras.
+    """
+    site = prefix / "lib" / f"python{target.minor}" / "site-packages"
+    found = {name: one for one in distributions(path=[str(site)]) if (name := _name(one))}
+    of_pip = {name for name, one in found.items() if (one.read_text("INSTALLER") or "").strip() == "uv"}
+    for name in sorted(of_pip):
+        for wanted in _required(found[name], target):
+            other = normalise_name(wanted.name)
+            extras = sorted(wanted.extras) if other in found and other not in of_pip else ()
+            for needed in (needed.name for extra in extras for needed in _required(found[other], target, extra)):
+                if normalise_name(needed) not in found:
+                    what = f"{name} requires {wanted.name}[{','.join(extras)}], and conda has it without {needed}"
+                    fix = f"add {needed} to the requirements, of pip or of conda"
+                    raise EnvironmentBuildError("inconsistent", what, fix, str(prefix))
+
+
+def _name(package: Distribution) -> str:
+    try:
+        return normalise_name(package.name or "")
+    except (KeyError, ValueError):  # its metadata has none, or is not UTF-8
+        return ""
+
+
+def _required(package: Distribution, target: Target, extra: str = "") -> Iterator[Requirement]:
+    """What a package requires on a target; of an extra, only what it adds."""
+    for text in package.requires or ():
+        with contextlib.suppress(ValueError):
+            requirement = Requirement(text)
+            without, with_extra = (reduced_marker(str(requirement.marker or ""), target, [one]) for one in ("", extra))
+            if with_extra == "" and (not extra or without is None):
+                yield requirement
 
 
 def _paths(file: Path) -> Iterator[str]:

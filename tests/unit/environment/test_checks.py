@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import sysconfig
+import tempfile
 import venv
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from envpack.environment.checks import (
     started_version,
 )
 from envpack.environment.inventory import Entry, Owners, Package, take_inventory
+from envpack.requirements.target import Target
 from envpack.support.elf import required_abi
 from envpack.support.errors import EnvironmentBuildError
+from tests.tables import every_row
 from tests.waiting import soon
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -134,6 +137,45 @@ def has_ended(status):
         return "State:\tZ" in status.read_text()
     except OSError:
         return True
+
+
+def installed(prefix, name, installer, *requires):
+    record = prefix / f"lib/python3.10/site-packages/{name}-1.0.dist-info"
+    record.mkdir(parents=True)
+    requirements = "".join(f"Requires-Dist: {text}\n" for text in requires)
+    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requirements}")
+    (record / "INSTALLER").write_text(installer)
+
+
+@every_row(
+    ("wanted", "of_extra", "installer", "is_lost"),
+    [
+        ("base[x]", "more ; extra == 'x'", "conda", True),
+        ("base[x] ; python_version >= '3.10'", "more ; extra == 'x' and sys_platform == 'linux'", "conda", True),
+        ("base[x]", "more ; extra == 'x'", "uv", False),  # which resolved it
+        ("base[x]", "there ; extra == 'x'", "conda", False),
+        ("base[x]", "more ; extra == 'x' and sys_platform == 'win32'", "conda", False),
+        ("base[x]", "more ; extra == 'y'", "conda", False),
+        ("base[x]", "more", "conda", False),  # conda may have it in another form
+        ("base", "more ; extra == 'x'", "conda", False),
+        ("base[x] ; extra == 'z'", "more ; extra == 'x'", "conda", False),
+        ("absent[x]", "more ; extra == 'x'", "conda", False),
+    ],
+)
+def test_what_an_extra_of_a_conda_package_needs_must_be_there(tmp_path, wanted, of_extra, installer, is_lost):
+    prefix = Path(tempfile.mkdtemp(dir=tmp_path))
+    installed(prefix, "Own", "uv\n", wanted)
+    installed(prefix, "base", installer, of_extra)
+    installed(prefix, "There", "conda")
+    for name, content in {"old": b"Name: \xe9\n", "none": b"Version: 1\n"}.items():
+        installed(prefix, name, "conda")
+        (prefix / f"lib/python3.10/site-packages/{name}-1.0.dist-info/METADATA").write_bytes(content)
+    if not is_lost:
+        checks.refuse_lost_extras(prefix, Target("linux-64", "3.10"))
+        return
+    with pytest.raises(EnvironmentBuildError, match=r"own requires base\[x\], and conda has it without more") as caught:
+        checks.refuse_lost_extras(prefix, Target("linux-64", "3.10"))
+    assert (caught.value.kind, caught.value.hint[:8]) == ("inconsistent", "add more")
 
 
 LIBRARY = Path(sys.executable).resolve()  # a program; that makes no difference
