@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -140,7 +141,7 @@ class ToolTables:
         options += [f"--extra-index-url {url}" for url in others]
         folder = self._source.path.parent
         places = self._texts("find-links")
-        options += [f"--find-links {place if is_url(place) else folder / place}" for place in places]
+        options += [f"--find-links {place if is_url(place) else shlex.quote(str(folder / place))}" for place in places]
         return [*options, *(["--no-index"] if uv.get("no-index") else [])]
 
     def index_names(self) -> dict[str, str]:

@@ -253,6 +253,12 @@ def test_settings_of_uv_that_choose_versions_are_options(write, settings, option
     assert list(found.pip_options) == options
 
 
+def test_a_folder_of_wheels_may_have_blanks_in_its_path(write, tmp_path):
+    (tmp_path / "my wheels").mkdir()
+    file = write("pyproject.toml", PROJECT + '[tool.uv]\nfind-links = ["my wheels"]\n')
+    assert read_requirements(file).pip_options == (f"--find-links {tmp_path}/my wheels",)
+
+
 @every_row(
     ("settings", "message", "hint"),
     [
