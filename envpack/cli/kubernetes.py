@@ -76,9 +76,7 @@ def build(
 
 @kubernetes.command("verify", cls=options.GroupedCommand, short_help="Print a Job that verifies models.")
 @options.models
-@click.option(
-    "--claim", default="models", metavar="NAME", help="PersistentVolumeClaim with the repository. Default: models."
-)
+@click.option("--claim", metavar="NAME", help="PersistentVolumeClaim with the repository. Default: models.")
 @click.option(
     "--envpack-image",
     default="",
@@ -101,7 +99,7 @@ def verify(
     models: tuple[str, ...],
     said: Settings,
     *,
-    claim: str,
+    claim: str | None,
     envpack_image: str,
     envpack_wheel: str,
     secret: str,
@@ -123,6 +121,8 @@ def verify(
     address = models[0] if models and "://" in models[0] else ""
     if (require_signature or secret or max_age) and not address:
         raise click.UsageError("--require-signature, --max-age and --secret are for the address of published models.")
+    if address and (claim is not None or said.served_from):
+        raise click.UsageError("--claim and served_from are for the models of a repository, not for an address.")
     if max_age and not require_signature:
         raise click.UsageError("--max-age is for --require-signature.")
     if bool(envpack_image) == bool(envpack_wheel):
@@ -133,7 +133,7 @@ def verify(
     job = verification_job(
         project,
         names,
-        claim=claim,
+        claim="models" if claim is None else claim,
         published=published,
         envpack_image=envpack_image,
         envpack_wheel=envpack_wheel,

@@ -141,3 +141,9 @@ def test_an_age_without_a_key_is_refused_before_a_job_can_fail_for_it(repository
 def test_what_is_for_published_models_is_refused_without_their_address(repository, capsys, words):
     assert run([*WORDS, *ENVPACK, "--repository", str(repository), *words]) == 2
     assert "address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--claim", "models"), ("--set", "served_from=/mnt")])
+def test_what_is_for_the_models_of_a_repository_is_refused_for_an_address(repository, capsys, words):
+    assert run([*WORDS[:4], "s3://bucket/models", *ENVPACK, "--repository", str(repository), *words]) == 2
+    assert "--claim and served_from are for the models of a repository" in capsys.readouterr().err
