@@ -13,6 +13,8 @@ from typing import Any
 from envpack.fleet import pods
 from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
+from envpack.support.errors import UsageError
+from envpack.support.text import printable_line
 from envpack.workflow.project import repository_digest
 from envpack.workflow.verify import check_published, read_trust
 
@@ -65,6 +67,10 @@ def verification_job(
         claim=claim, secret=published.secret if published else "", envpack_image=envpack_image, image=said.image or ""
     )
     place = "" if published else said.served_from or "/models"
+    mounted = "" if overlay else (f"{place}/",) if place else ()  # an overlay may mount what it wants
+    if envpack_wheel and not ("://" in envpack_wheel or envpack_wheel.startswith(mounted)):
+        what = f"nothing puts {printable_line(envpack_wheel)} into the Job"
+        raise UsageError("usage", what, f"give --envpack-wheel an address{place and f', or a path below {place}'}")
     keys = _key_files(published)
     image = {"name": "verify", "image": said.image or project.release.image}
     variables = {"PYTHONHOME": f"{_TOOLS}/python"}
@@ -86,18 +92,16 @@ def verification_job(
     if keys:
         verify["volumeMounts"].append({"name": "keys", "mountPath": _KEYS, "readOnly": True})
     what = "" if published else repository_digest(project, names)
-    job = pods.named_job(
+    return pods.named_job(
         _NOT_IN_NAMES.sub("-", "-".join((_NAME, *names)).lower()),
         _NAME,
         json.dumps([what, keys]),
         pods.unprivileged_pod(content),
         overlay or pods.Overlay(),
         retries=0,
+        # As annotations, so that no second document must be applied with the Job.
+        annotations={f"envpack/{name}": text for name, text in keys.items()},
     )
-    if keys:  # as annotations, so that no second document must be applied with the Job
-        metadata = job["spec"]["template"]["metadata"]
-        metadata["annotations"] = {**metadata.get("annotations", {}), **{f"envpack/{n}": t for n, t in keys.items()}}
-    return job
 
 
 def _trusted(published: Published) -> list[str]:

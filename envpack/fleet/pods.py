@@ -45,6 +45,10 @@ _SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 _OF_TEXT = ("annotations", "labels", "matchLabels", "nodeSelector")
 _VARIABLE = "an element of env"
 _CONTAINERS = ("containers", "initContainers")  # whose elements Kubernetes takes with an image only
+# Text that Go's YAML, and so kubectl, reads as a boolean or a number if it has no quotes, and PyYAML does not.
+_QUOTED_FOR_GO = re.compile(
+    r"[yYnN]$|[-+]?(?:0[bBoOxX][0-9a-fA-F_]+|(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?)$"
+)
 _DIRECTIVES = ("merge", "replace", "delete")  # of $patch
 
 
@@ -63,6 +67,7 @@ class Overlay:
             merged: dict[str, Any] = _merged(document, patch, "the document")
         except ValueError as error:
             raise _bad(self.file, str(error)) from error
+        merged.setdefault("metadata", {})["name"] = document["metadata"]["name"]  # whatever was replaced
         return merged
 
 
@@ -192,7 +197,14 @@ _KEPT = 24 * 3600  # seconds that an ended Job stays, so that its verdict can be
 
 
 def named_job(
-    prefix: str, kind: str, content: str, pod: dict[str, Any], overlay: Overlay, *, retries: int
+    prefix: str,
+    kind: str,
+    content: str,
+    pod: dict[str, Any],
+    overlay: Overlay,
+    *,
+    retries: int,
+    annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """A Job (``batch/v1``) of one pod, whose name differs if what it is or what it works on does.
 
@@ -200,6 +212,7 @@ def named_job(
     with the result of another content.
     """
     labels = labels_of(kind)
+    noted = {"annotations": annotations} if annotations else {}
     job = overlay.on(
         {
             "apiVersion": "batch/v1",
@@ -209,12 +222,14 @@ def named_job(
                 "backoffLimit": retries,
                 "activeDeadlineSeconds": _DEADLINE,
                 "ttlSecondsAfterFinished": _KEPT,
-                "template": {"metadata": {"labels": labels}, "spec": pod},
+                "template": {"metadata": {"labels": labels, **noted}, "spec": pod},
             },
         }
     )
     digest = hashlib.sha256(json.dumps([content, job], sort_keys=True, default=str).encode()).hexdigest()[:12]
     job["metadata"]["name"] = f"{prefix[:50].strip('-')}-{digest}"
+    if not job.get("spec", {}).get("template", {}).get("spec", {}).get("containers"):
+        raise _bad(overlay.file, "it removes spec, template or containers, and a Job needs all of them")
     return job
 
 
@@ -293,5 +308,6 @@ def jobs_yaml(documents: Sequence[dict[str, Any]]) -> str:
         def ignore_aliases(self, _data: object) -> bool:
             return True
 
+    Plain.add_implicit_resolver("tag:yaml.org,2002:bool", _QUOTED_FOR_GO, None)
     text: str = yaml.dump_all(documents, Dumper=Plain, sort_keys=False)
     return text

@@ -7,7 +7,7 @@ import pytest
 import envpack
 from envpack.fleet import kubernetes_build as module
 from envpack.fleet.kubernetes_build import build_jobs
-from envpack.fleet.pods import jobs_yaml
+from envpack.fleet.pods import Overlay, jobs_yaml
 from envpack.lock.lockfile import Lock, write_lock
 from envpack.repository.model import open_model
 from envpack.requirements.target import Target
@@ -203,3 +203,11 @@ def test_an_ensemble_needs_no_job(project, store, tmp_path):
     )
     assert build_jobs(project.saying(RESOLVE), ["e"], store) == ()
     assert json.dumps(build_jobs(project.saying(RESOLVE), ["e", "a"], store))
+
+
+@pytest.mark.parametrize("directive", ["replace", "delete"])
+def test_documents_keep_their_names_whatever_an_overlay_replaces(project, store, directive):
+    overlay = Overlay({"$patch": directive, "namespace": "models"})
+    config_map, job = build_jobs(project.saying(RESOLVE), ["a"], store, overlay=overlay)
+    assert job["metadata"]["name"].startswith(config_map["metadata"]["name"])
+    assert {"namespace"} & {*config_map["metadata"]} == ({"namespace"} if directive == "replace" else set())

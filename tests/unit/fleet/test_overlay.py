@@ -2,12 +2,13 @@
 
 import pytest
 
-from envpack.fleet.kubernetes_verify import verification_job
+from envpack.fleet.kubernetes_verify import Published, verification_job
 from envpack.fleet.pods import Overlay, read_overlay
 from envpack.settings.project import Project
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError
 from tests.kubernetes_schema import check
+from tests.signing_keys import write_pair
 from tests.tables import every_row
 
 PLATFORM = """
@@ -82,10 +83,10 @@ def test_parts_can_be_replaced_and_deleted(write, tmp_path):
 
 
 def test_a_document_is_not_changed():
-    document = {"kind": "ConfigMap", "metadata": {"labels": {"a": "b"}}, "data": {}}
+    document = {"kind": "ConfigMap", "metadata": {"name": "n", "labels": {"a": "b"}}, "data": {}}
     merged = Overlay(metadata={"labels": {"c": "d"}}, spec={"x": 1}).on(document)
-    assert document == {"kind": "ConfigMap", "metadata": {"labels": {"a": "b"}}, "data": {}}
-    assert merged == {"kind": "ConfigMap", "metadata": {"labels": {"a": "b", "c": "d"}}, "data": {}}
+    assert document == {"kind": "ConfigMap", "metadata": {"name": "n", "labels": {"a": "b"}}, "data": {}}
+    assert merged == {"kind": "ConfigMap", "metadata": {"name": "n", "labels": {"a": "b", "c": "d"}}, "data": {}}
 
 
 # Aliases by which a short text has a million parts.
@@ -158,3 +159,26 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError) as caught:
         read_overlay(tmp_path / "none.yaml")
     assert caught.value.where == str(tmp_path / "none.yaml")
+
+
+@every_row(
+    "text",
+    [
+        "spec: {$patch: delete}",
+        "spec: {$patch: replace, backoffLimit: 1}",
+        "spec: {template: null}",
+        "spec: {template: {spec: {containers: null}}}",
+        "spec: {template: {spec: {containers: [{name: verify, $patch: delete}]}}}",
+    ],
+)
+def test_what_a_job_needs_cannot_be_removed(write, tmp_path, text):
+    with pytest.raises(InputError, match="needs all of them"):
+        job(read_overlay(write(text)), tmp_path)
+
+
+def test_keys_survive_an_overlay_without_labels(write, tmp_path):
+    published = Published(address="s3://bucket/models", keys=(write_pair(tmp_path)[1],))
+    overlay = read_overlay(write("spec: {template: {metadata: {labels: null}}}"))
+    project = Project(repository=tmp_path, said=Settings(image="triton"))
+    found = verification_job(project, (), published=published, envpack_image="envpack", overlay=overlay)
+    assert list(found["spec"]["template"]["metadata"]["annotations"]) == ["envpack/key-0.pub"]

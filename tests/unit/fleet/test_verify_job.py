@@ -24,8 +24,8 @@ def job(*models, said=SAID, **where):
     return verification_job(project, models, **(where or {"envpack_image": "envpack"}))
 
 
-def job_with_wheel(wheel=WHEEL):
-    return job(said=Settings(image="triton", served_from="/mnt"), envpack_wheel=wheel)
+def job_with_wheel(wheel=WHEEL, **where):
+    return job(said=Settings(image="triton", served_from="/mnt"), envpack_wheel=wheel, **where)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -74,9 +74,9 @@ def test_the_init_container_copies_python_and_envpack():
     assert prepare["volumeMounts"] == [*tools, {"name": "models", "mountPath": "/mnt", "readOnly": True}]
 
 
-def test_a_wheel_may_be_an_address_or_in_the_working_folder():
+def test_a_wheel_may_be_an_address_or_where_an_overlay_puts_it():
     def script(wheel):
-        return job_with_wheel(wheel)["spec"]["template"]["spec"]["initContainers"][0]["command"][2]
+        return job_with_wheel(wheel, overlay=Overlay())["spec"]["template"]["spec"]["initContainers"][0]["command"][2]
 
     assert "--find-links https://x/y https://x/y/z.whl" in script("https://x/y/z.whl")
     assert "--find-links . z.whl" in script("z.whl")
@@ -295,3 +295,22 @@ def test_names_that_kubernetes_refuses_are_named_before(words, says):
 @every_row("claim", ["a", "1", "a.b-c", "a" * 253])
 def test_names_of_claims(claim):
     assert job("m", envpack_image="e", claim=claim)
+
+
+def test_what_go_reads_as_a_number_or_a_boolean_is_quoted():
+    texts = ["y", "N", "08", "1e3", "12e45", ".5E3", "0o7", "0X1F", "+1e3"]
+    assert jobs_yaml([{"all": texts}]).splitlines()[1:] == [f"- '{text}'" for text in texts]
+    assert jobs_yaml([{"all": [3600, 1.5, True, "256Mi", "0.1.0", "year"]}]).count("'") == 0
+
+
+@every_row(
+    "given",
+    [
+        {"envpack_wheel": "dist/x.whl"},
+        {"envpack_wheel": "/mnt/x.whl"},
+        {"envpack_wheel": "/models/x.whl", "published": Published(address="s3://bucket/models")},
+    ],
+)
+def test_a_wheel_that_no_job_has_is_refused(given):
+    with pytest.raises(UsageError, match="nothing puts"):
+        job("m", **given)
