@@ -115,7 +115,7 @@ def verify_tasks(project: Project, place: str, names: Sequence[str], trust: Trus
             # Without a key of its own, it could get the verdict of a caller who began before the models changed.
             key=f"envpack-verify-{uuid.uuid4().hex}",
             names=tuple(part),
-            work=functools.partial(verify_there, place, tuple(part), spec.saying(gpu=on_gpu), trust),
+            work=functools.partial(verify_there, place, tuple(part), spec.saying(gpu=on_gpu, port=None), trust),
             makes_files=False,
             needs=_server_needs(said.runtime, has_image=bool(said.image or said.pull), on_gpu=on_gpu),
         )

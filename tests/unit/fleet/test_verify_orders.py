@@ -97,3 +97,10 @@ def test_options_for_one_server_are_refused(add_model, tmp_path, capsys, option)
     assert run(["verify", "--on", "local:2", "--repository", str(tmp_path), *option]) == 2
     name = option[-1].partition("=")[0] if option[0] == "--set" else option[0]
     assert f"{name} is for a server of this machine" in capsys.readouterr().err
+
+
+def test_the_port_of_the_file_is_not_for_servers_of_a_cluster(add_model, tmp_path):
+    """Several of them can run on one machine."""
+    add_model("a")
+    (tmp_path / "envpack.toml").write_text("port = 8000\n")
+    assert planned(tmp_path)["a",].work.args[2].settings.port is None
