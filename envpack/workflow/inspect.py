@@ -102,6 +102,7 @@ def _existing(path: str | None, repository: Path) -> Path:
     if "://" in path:
         fix = f"copy the models first: envpack fetch {path} DIRECTORY; or verify them there: envpack verify {path}"
         raise UsageError("usage", f"{path} is no address of an image, oci://registry/name:tag", fix)
+    open_project(repository)  # raises an error if there is none
     what = f"{path!r} does not exist, and is no model of the repository {repository.absolute()}"
     raise UsageError("usage", what, no_such_model(repository / path).hint) if "/" not in path else _usage(what)
 

@@ -83,6 +83,13 @@ CATALOGUE = (
     usage("stub for another system", "stub --json --python 3.8 --platform windows", "'windows' is not one of"),
     usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
     usage("inspect what is missing", "inspect --json REPOSITORY/none", "none' does not exist, and is no model of"),
+    BadInput(
+        "inspect in a repository that is missing",
+        "inspect --json m --repository REPOSITORY/none",
+        3,
+        "repository-missing",
+        ("model repository not found", "--repository"),
+    ),
     BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "a year and a month")),
     BadInput("folder for 23.04", f"{_BUILD_M} --triton 23.04", 2, "folder-unsupported", ("23.04", "--format tar.gz")),
     BadInput(
