@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from envpack.cli.console import SAID_REPOSITORY, Console
 from envpack.settings.fields import BadValueError, Field
@@ -93,10 +94,11 @@ def settings(command: str) -> Callable[[Command], Command]:
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
         def with_settings(*args: Any, assignments: Sequence[str] = (), **given: Any) -> Any:
-            values = {field.name: given.pop(field.name) for field in own}
-            said = {name: value for name, value in values.items() if value not in (None, (), "")}
-            assigned = _assigned(assignments, command, said)
-            return function(*args, said=Settings(**said, **assigned), **given)
+            said = {name: value for name, value in _words(given, own).items() if value not in (None, (), "")}
+            source = click.get_current_context().get_parameter_source
+            typed = [name for name in said if source(name) is ParameterSource.COMMANDLINE]  # not from a variable
+            said |= _assigned(assignments, command, typed)
+            return function(*args, said=Settings(**said), **given)
 
         wrapped: Command = with_settings
         if has_set:
@@ -112,6 +114,12 @@ def settings(command: str) -> Callable[[Command], Command]:
         return wrapped
 
     return decorate
+
+
+def _words(given: dict[str, Any], own: Sequence[Field]) -> dict[str, Any]:
+    """The values of settings, taken from those of all options; an empty word, as of ``"$UNSET"``, says nothing."""
+    values = {field.name: given.pop(field.name) for field in own}
+    return {name: tuple(filter(None, value)) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _option(field: Field) -> Callable[[Command], Command]:
@@ -141,7 +149,7 @@ def _click_type(field: Field) -> click.ParamType[Any]:
     return click.STRING
 
 
-def _assigned(assignments: Iterable[str], command: str, said: dict[str, Any]) -> dict[str, Any]:
+def _assigned(assignments: Iterable[str], command: str, said: Container[str]) -> dict[str, Any]:
     """What ``--set`` says; what an option says as well is refused."""
     found: dict[str, Any] = {}
     for assignment in assignments:

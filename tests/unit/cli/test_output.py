@@ -284,3 +284,18 @@ def test_releases_are_listed_for_people_and_for_programs(capsys):
     assert list(rows) == list(facts)
     assert rows["23.04"][1:] == ["2.33.0", "23.04", "3.8", "no", "2.31", "archive", "run", "nvidia-pytriton", "0.2.5"]
     assert rows["26.07"][1:] == ["2.71.0", "26.03", "3.12", "yes", "2.39", "folder,", "archive", "not", "run"]
+
+
+def test_an_empty_word_says_nothing(repository, capsys):
+    """As that of `--channel "$UNSET"`."""
+    words = ("--channel", "", "--allow-source", "", "--python", "")
+    assert run(["build", "--dry-run", "--json", "--repository", str(repository), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["models"]
+
+
+def test_set_counts_more_than_a_variable(repository, capsys, monkeypatch):
+    monkeypatch.setenv("ENVPACK_STORE", "nonsense://")
+    words = ["build", "--dry-run", "--repository", str(repository)]
+    assert run([*words, "--set", "store=none"]) == 0
+    assert run([*words, "--store", "none", "--set", "store=none"]) == 2
+    assert "store is said twice" in capsys.readouterr().err
