@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from envpack.cli.streams import Remarks, Results
+from envpack.cli.streams import Remarks, Results, echo
 from envpack.support.errors import EnvpackError
 from envpack.support.folders import path_in_shell
 from envpack.support.progress import format_advance
@@ -162,9 +162,7 @@ class Console:
         """Print the JSON document, if ``--json`` was given."""
         self._end_step()
         if self.as_json:
-            stream = Results(sys.stdout)
-            stream.write(json.dumps(_content({"schema": SCHEMA} | document), indent=2, allow_nan=False) + "\n")
-            stream.flush()
+            echo(json.dumps(_content({"schema": SCHEMA} | document), indent=2, allow_nan=False) + "\n")
 
     def failed(self, failure: Failure) -> None:
         self.show_failure(failure)

@@ -10,6 +10,7 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
+from envpack.cli.streams import echo
 
 if TYPE_CHECKING:
     from envpack.settings.table import Settings
@@ -148,4 +149,4 @@ def _show(name: str, documents: Sequence[dict[str, Any]], console: Console) -> N
     if console.as_json:
         console.result({name: documents[0] if name == "job" else list(documents)})
     else:
-        click.echo(jobs_yaml(documents), nl=False)
+        echo(jobs_yaml(documents))

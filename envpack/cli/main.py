@@ -15,7 +15,7 @@ import click
 import envpack
 from envpack.cli import interrupts
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
-from envpack.cli.streams import close_streams, open_missing_streams
+from envpack.cli.streams import close_streams, echo, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, system_error
 from envpack.support.interruption import repeat_unhandled
 
@@ -111,7 +111,7 @@ def completion(context: click.Context, shell: str) -> None:
 
     shell_class = get_completion_class(shell)
     assert shell_class is not None  # noqa: S101 - the choices of the command are shells that click knows
-    click.echo(shell_class(context.find_root().command, {}, "envpack", COMPLETION_VARIABLE).source())
+    echo(shell_class(context.find_root().command, {}, "envpack", COMPLETION_VARIABLE).source() + "\n")
 
 
 def answer_shell(cli: click.Command, instruction: str) -> int:

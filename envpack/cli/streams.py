@@ -84,6 +84,13 @@ class Results(_Stream):
             raise StorageError("output-failed", what, fix, "standard output") from error
 
 
+def echo(text: str) -> None:
+    """Write a result that is text to standard output, as it is."""
+    stream = Results(sys.stdout)
+    stream.write(text)
+    stream.flush()
+
+
 def close_streams(code: int) -> int:
     """Write what the streams keep, which would end in a traceback; returns the exit code, another one if that fails."""
     for stream in (sys.stdout, sys.stderr):

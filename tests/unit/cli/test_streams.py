@@ -106,7 +106,7 @@ def ended(words, redirection):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("words", [("releases",), ("releases", "--json")])
+@pytest.mark.parametrize("words", [("releases",), ("releases", "--json"), ("completion", "bash")])
 def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(words):
     code, complaints = ended(words, "> /dev/full")
     assert code == 7
