@@ -95,7 +95,7 @@ def verify(store: str, console: Console, *, repair: bool) -> int:
     check = verify_cache(progress=console)
     for entry in check.damaged:
         files = f": {', '.join(entry.files)}" if entry.files else ""
-        console.show(plain(f"damaged: {entry.path}{files}"))
+        console.show(plain(f"damaged: {entry.path}{files}"), even_if_quiet=True)
     console.show(f"{counted(check.checked, 'entry')} verified, {len(check.damaged)} damaged")
     console.result({"checked": check.checked, "damaged": check.damaged})
     return 1 if check.damaged else 0
@@ -122,7 +122,7 @@ def _verify_store(url: str, console: Console, *, repair: bool) -> int:
     check = verify_shared(url, repair=repair, progress=console)
     console.end(f"{counted(check.checked, 'blob')}, {len(check.damaged)} damaged")
     for path in check.damaged:
-        console.show(plain(f"{'removed' if check.removed else 'damaged'}: {path}"))
+        console.show(plain(f"{'removed' if check.removed else 'damaged'}: {path}"), even_if_quiet=True)
     console.show(f"{counted(check.checked, 'blob')} verified, {len(check.damaged)} damaged")
     console.result({"checked": check.checked, "damaged": check.damaged, "removed": check.removed})
     return 1 if check.damaged and not check.removed else 0

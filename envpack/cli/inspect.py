@@ -99,7 +99,7 @@ def _show_stub(stub: InspectedStub, console: Console) -> int:
     shown.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
     shown.add_row("needs", "\n".join(map(plain, facts.needs)))
     _add_mismatches(shown, stub.mismatches)
-    console.show(shown)
+    console.show(shown, even_if_quiet=bool(stub.mismatches))
     console.result({"stub": stub.path.absolute(), "facts": facts, "mismatches": _entries(stub.mismatches)})
     return 1 if stub.mismatches else 0
 
@@ -115,7 +115,7 @@ def _entries(mismatches: Sequence[Finding]) -> list[dict[str, str]]:
 
 def _show_environment(environment: InspectedEnvironment, console: Console, *, strict: bool) -> int:
     found = environment.found
-    console.show(_environment_table(environment, strict=strict))
+    console.show(_environment_table(environment, strict=strict), even_if_quiet=not environment.ok)
     console.result(
         {
             "environment": found.path,

@@ -421,6 +421,8 @@ def test_the_command_line_says_it_all(environment, tmp_path, capsys, form):
     changed = rewritten(target, {"bin/tool": b"evil"})
     assert run(["inspect", str(changed), "--json", "--sbom", str(tmp_path / "other.json")]) == 1
     assert json.loads(capsys.readouterr().out)["counts"]["changed"] == 1
+    assert run(["inspect", str(changed), "--quiet"]) == 1
+    assert "bin/tool" in capsys.readouterr().out
     assert not (tmp_path / "other.json").exists()
 
 

@@ -164,6 +164,8 @@ def test_the_command_says_so_and_exits_with_1(cache, capsys):
     (cache / "stubs/one/stub").write_text("CONTENT")
     assert run(["cache", "verify"]) == 1
     assert f"damaged: {cache / 'stubs/one'}: stub" in capsys.readouterr().out.replace("\n", " ").replace("  ", " ")
+    assert run(["cache", "verify", "--quiet"]) == 1
+    assert capsys.readouterr().out == f"damaged: {cache / 'stubs/one'}: stub\n"
     assert run(["cache", "verify", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["checked"] == 8
