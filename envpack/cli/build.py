@@ -124,8 +124,8 @@ def build(
 
     project = open_project(repository, said)
     if recipe is not None:
-        if models or dry_run:
-            raise click.UsageError("--recipe needs neither a MODEL nor --dry-run.")
+        if models or dry_run or not said.push or said.values().keys() != {"store", "push"}:
+            raise click.UsageError("--recipe goes with --store and --set push=true, and with nothing else.")
         return _make(recipe, project, console)
     names, settled = chosen_folders(project, models), project.of()
     console.warned(*project.warnings)

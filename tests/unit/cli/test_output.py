@@ -299,3 +299,10 @@ def test_set_counts_more_than_a_variable(repository, capsys, monkeypatch):
     assert run([*words, "--set", "store=none"]) == 0
     assert run([*words, "--store", "none", "--set", "store=none"]) == 2
     assert "store is said twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["", "--store s3://b", "--store s3://b --set push=true --python 3.9", "m"])
+def test_a_recipe_goes_with_a_store_that_receives_it_alone(repository, capsys, words):
+    file = str(repository / "m/config.pbtxt")
+    assert run(["build", "--recipe", file, "--repository", str(repository), *words.split()]) == 2
+    assert "--recipe goes with --store and --set push=true, and with nothing else" in capsys.readouterr().err
