@@ -249,10 +249,17 @@ def _inside_model(repository: Path) -> InputError | None:
     return None
 
 
+def repository_missing(repository: Path) -> InputError:
+    fix = "give the folder that holds the model folders with --repository"
+    return InputError("repository-missing", "model repository not found", fix, str(repository))
+
+
 def no_such_model(folder: Path) -> InputError:
     import difflib
 
     repository, name = folder.parent, folder.name
+    if not repository.is_dir():
+        return repository_missing(repository)
     models = [model.name for model in _models_in(repository)]
     if not models and (inside := _inside_model(repository)):
         return inside

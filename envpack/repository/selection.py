@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from envpack.repository.folders import elsewhere, find_folder, looks_like_model, no_models
+from envpack.repository.folders import elsewhere, find_folder, looks_like_model, no_models, repository_missing
 from envpack.repository.model import Model, examine_model, not_in_python, open_model
 from envpack.support.errors import EnvpackError, InputError, system_error
 
@@ -114,8 +114,7 @@ def _is_foreign(folder: Path) -> bool:
 def model_folders(repository: Path) -> list[Path]:
     """The folders of a repository that hold models of any backend, sorted."""
     if not repository.is_dir():
-        fix = "give the folder that contains the model folders with --repository"
-        raise InputError("repository-missing", "model repository not found", fix, str(repository))
+        raise repository_missing(repository)
     folders = sorted(repository.iterdir())
     return [f for f in folders if not f.name.startswith(".") and f.is_dir() and looks_like_model(f)]
 

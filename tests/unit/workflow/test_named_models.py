@@ -13,6 +13,7 @@ from envpack.settings.table import Settings
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
+from envpack.verification.run import verify
 from envpack.workflow import cache
 from envpack.workflow.project import (
     check_model,
@@ -80,6 +81,12 @@ def test_what_is_wrong_with_a_model_is_an_error_before_any_work(project):
     for name, reason in (("one", "onnxruntime"), ("absent", "absent")):
         with pytest.raises(InputError, match=reason):
             check_model(project, name)
+
+
+def test_a_repository_that_is_missing_is_named_and_not_its_model(tmp_path):
+    with pytest.raises(InputError) as caught:
+        verify(tmp_path / "none", ["m"])
+    assert (caught.value.kind, caught.value.where) == ("repository-missing", str(tmp_path / "none"))
 
 
 def test_names_are_completed_from_the_models(project, tmp_path):
