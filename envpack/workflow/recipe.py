@@ -109,7 +109,7 @@ class Recipe(_Made):
             url.startswith("file:") for url in urls
         ):
             return "its requirements name files of this machine"
-        if any(channel.startswith((".", "/", "~", "file:")) or Path(channel).is_dir() for channel in channels):
+        if any(channel.startswith((".", "/", "~", "file:")) for channel in channels):
             return "a channel is a folder of this machine"
         return ""
 

@@ -137,10 +137,15 @@ def test_files_of_this_machine_stay_here_where_a_store_is_between(project, tmp_p
 
 def test_channels_of_this_machine_stay_here_too(project, tmp_path, store, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for channel in ("./channel", "/channel", "~/channel", "file:///channel", "a"):
+    for channel in ("./channel", "/channel", "~/channel", "file:///channel"):
         options = RESOLVE.saying(channels=(channel,))
         assert build_tasks(project.saying(options), ["b"], store) == (), channel
     assert len(build_tasks(project.saying(Settings(python="3.10")), ["b"], store)) == 1
+
+
+def test_a_folder_with_the_name_of_a_channel_is_not_that_channel(project, tmp_path, store, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(build_tasks(project.saying(RESOLVE.saying(channels=("a",))), ["b"], store)) == 1
 
 
 def test_an_environment_from_a_folder_is_taken_over_here(project, tmp_path):
