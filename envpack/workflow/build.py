@@ -53,6 +53,7 @@ from envpack.workflow.requests import (
     lock_request,
     needs_stub,
     refuse_unusable,
+    without_effect,
 )
 from envpack.workflow.shared import stub_for
 
@@ -153,6 +154,7 @@ def _keep(
         backend=model.backend,
         start=model.start,
         changed=changed,
+        warnings=without_effect(project, model),
     )
 
 

@@ -50,7 +50,15 @@ from envpack.workflow.placement import (
 from envpack.workflow.project import NO_STORE
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
-from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub, refuse_unusable
+from envpack.workflow.requests import (
+    Build,
+    Placement,
+    build_request,
+    kept_environment,
+    needs_stub,
+    refuse_unusable,
+    without_effect,
+)
 
 _MOST_NAMED = 3  # packages in one reason
 
@@ -85,7 +93,8 @@ def plan_model(project: Project, name: str) -> ModelPlan:
     if kept_environment(project, model):
         refuse_unusable(project, model)
         stub = PlannedChange("place a stub", "that of the release cannot serve its environment")
-        return ModelPlan(name=name, changes=(stub,) if needs_stub(project, model) else ())
+        changes = (stub,) if needs_stub(project, model) else ()
+        return ModelPlan(name=name, changes=changes, warnings=without_effect(project, model))
     request = build_request(project, model)
     try:
         return _plan(project, request)

@@ -143,6 +143,13 @@ def kept_environment(project: Project, model: Model) -> Path | None:
     return None if model.has_own_environment and is_made_by_envpack(named) else named
 
 
+def without_effect(project: Project, model: Model) -> tuple[str, ...]:
+    """A warning of what the caller says and a model that keeps its environment does not get."""
+    words = project.said.only("python", "format", "start", "layout").words("build")
+    fix = f"write {model.folder / 'requirements.txt'}, and it gets an environment of its own"
+    return (f"{model.name}: it keeps its environment, so that {' '.join(words)} has no effect: {fix}",) if words else ()
+
+
 def refuse_unusable(project: Project, model: Model) -> None:
     """Refuse to keep an environment that no server can use."""
     if model.environment and model.environment.is_dir():

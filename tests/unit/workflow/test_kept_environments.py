@@ -54,6 +54,15 @@ def test_a_model_keeps_the_environment_of_another(shared, stubs):
     assert stubs == []
 
 
+def test_what_the_caller_says_and_a_kept_environment_does_not_get_is_a_warning(shared, stubs):
+    said = {"start": "warm", "layout": "backend"}
+    (warning,) = made(shared, "two", **said).warnings
+    assert "so that --set layout=backend --start warm has no effect" in warning
+    project = shared.project.saying(Settings(**said))
+    assert plan_model(project, "two").warnings == (warning,)
+    assert made(shared, "two", link_mode="copy").warnings == ()
+
+
 def test_it_gets_a_stub_where_that_of_the_release_cannot_serve_the_environment(shared, stubs):
     lock = shared.lock("2.1.0")
     shared.write_lock(lock)
