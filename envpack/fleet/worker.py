@@ -109,5 +109,6 @@ def carry_out(task: Task) -> Product:
             product: Product = pickle.loads(files[1].read_bytes())  # noqa: S301 - our own child wrote it
             return dataclasses.replace(product, worker=str(worker.name), host=host)
     reason = f"the process on worker {worker.name} ended without a result (status {status})"
-    error = ServerError("worker-failed", reason, "see the worker's log", details="\n".join(lines[-_LAST_LINES:]))
+    fix = "see the worker's log" if status >= 0 else "look for what ended it, for example a limit of memory"
+    error = ServerError("worker-failed", reason, fix, details="\n".join(lines[-_LAST_LINES:]))
     return Product(error=error, worker=str(worker.name), host=host)

@@ -229,6 +229,8 @@ def test_a_task_reports_its_steps_and_what_its_program_writes(monkeypatch, tmp_p
     assert (error.kind, error.message) == ("worker-failed", "the process on worker w ended without a result (status 3)")
     assert error.details.split("\n") == [f"line {n}" for n in range(12)]
     assert (product.worker, product.host, worker._RUNNING) == ("w", socket.gethostname(), {})
+    monkeypatch.setattr(worker, "follow", lambda *_, **__: -9)
+    assert "limit of memory" in worker.carry_out(verify_task("k", tmp_path)).error.hint
     other = worker.carry_out(verify_task("k", tmp_path, version="0.0.1")).error
     assert (other.kind, other.message) == ("worker-version", f"worker w has envpack {envpack.__version__}, not 0.0.1")
 
