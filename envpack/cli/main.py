@@ -215,7 +215,9 @@ def _explained(error: Exception) -> EnvpackError | None:
             return StorageError("not-writable", what, fix, os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - only named
         case UnicodeEncodeError() if _is_undecodable(error):
             what = "a name is not valid UTF-8, which Triton's files and envpack's records need"
-            return InputError("name-not-text", what, "rename it", ascii(error.object))
+            before, after = error.object[: error.start], error.object[error.start :]
+            name = before.rpartition("\n")[2] + after.partition("\n")[0]  # of what may be a list of all files
+            return InputError("name-not-text", what, "rename it", ascii(name))
         case RecursionError():
             what = "folders, links or data are nested more deeply than envpack can follow"
             fix = "look for a folder or a file in which the same thing is repeated"

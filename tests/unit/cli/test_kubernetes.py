@@ -1,6 +1,7 @@
 """`envpack kubernetes verify` prints a Job that asks for what the command line asks for, and starts nothing."""
 
 import json
+import os
 
 import pytest
 import yaml
@@ -147,3 +148,15 @@ def test_what_is_for_published_models_is_refused_without_their_address(repositor
 def test_what_is_for_the_models_of_a_repository_is_refused_for_an_address(repository, capsys, words):
     assert run([*WORDS[:4], "s3://bucket/models", *ENVPACK, "--repository", str(repository), *words]) == 2
     assert "--claim and served_from are for the models of a repository" in capsys.readouterr().err
+
+
+def test_a_file_whose_name_is_no_text_is_named_alone(repository, capsys):
+    (repository / "double/1/one").touch()
+    (repository / os.fsdecode(b"double/1/t\xff")).touch()
+    (repository / "double/1/u").touch()
+    (repository / "double/config.pbtxt").write_text('backend: "python"\n')
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository), "--json"]) == 3
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["kind"] == "name-not-text"
+    assert error["where"].endswith(r"  double/1/t\udcff'")
+    assert "double/1/one" not in error["where"]
