@@ -273,6 +273,6 @@ def open_store(url: str, *, push: bool = False, timeout: float = TIMEOUT, expiry
     folder = location.folder
     if folder is not None and not folder.is_dir() and not (push and folder.parent.is_dir()):
         made = f"make the folder around it: mkdir -p {path_in_shell(folder.parent)}"
-        fix = f"correct the address; or {made if push else 'add --set push=true, which makes its last folder'}"
+        fix = f"correct the address; or {made if push else 'build with --set push=true, which makes its last folder'}"
         raise InputError("store-folder-missing", "the folder of the store does not exist", fix, str(location))
     return SharedStore(location, push=push, timeout=timeout, expiry=expiry)

@@ -153,7 +153,7 @@ def test_a_service_below_a_path_is_for_no_server(monkeypatch):
 
 def test_a_folder_that_is_missing_is_refused_unless_it_can_be_made(tmp_path):
     for below, push, fix in (
-        ("a", False, "add --set push=true, which makes its last folder"),
+        ("a", False, "build with --set push=true, which makes its last folder"),
         ("a/b", True, f"make the folder around it: mkdir -p {tmp_path}/a"),
     ):
         with pytest.raises(InputError) as raised:
