@@ -96,7 +96,7 @@ def inspect_path(
 def _existing(path: str | None, repository: Path) -> Path:
     if path is None:
         return open_project(repository).repository
-    for candidate in (Path(path), repository / path):
+    for candidate in (repository / path, Path(path)):  # as other commands find a model
         if candidate.exists():
             return candidate
     if "://" in path:

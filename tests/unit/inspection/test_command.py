@@ -85,3 +85,12 @@ def test_models_that_start_warm_are_counted(project, capsys):
     captured = capsys.readouterr()
     assert json.loads(captured.out)["warm"] == ["two"]
     assert "3 models (1 with a warm start) for Triton 24.10: 0 errors, 1 warning" in captured.err.splitlines()
+
+
+def test_a_model_of_the_repository_is_meant_before_a_folder_with_its_name(project, tmp_path, capsys, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "one").mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    assert run(["inspect", "one", "--repository", str(project.repository)]) == 0
+    assert "1 model for Triton" in capsys.readouterr().out
+    assert run(["inspect", str(project.repository / "one"), "--repository", str(project.repository)]) == 0
