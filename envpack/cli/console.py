@@ -231,7 +231,8 @@ def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:
             raise BrokenPipeError
 
     is_terminal = stream.isatty()
-    plain = bool(os.environ.get("NO_COLOR")) or not is_terminal
+    is_dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")  # rich draws no moving parts there
+    plain = bool(os.environ.get("NO_COLOR")) or not is_terminal or is_dumb
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")  # a locale without these characters must not end a command
     return Output(

@@ -74,3 +74,9 @@ def test_quiet_means_quiet(written):
     assert not soon(lambda: written.lines, seconds=0.2)
     console.end("compiled")
     assert written.lines == []
+
+
+def test_a_terminal_that_draws_no_moving_parts_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert not Console().terminal.is_terminal
