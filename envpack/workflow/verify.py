@@ -35,13 +35,14 @@ _CONFIG_BYTES = 16 << 20
 
 
 def server_spec(project: Project) -> ServerSpec:
-    said = project.said
+    said, runtime = project.said, project.of().runtime
+    named = f"--runtime {runtime}" if said.runtime else f"runtime {runtime} in {project.file}"
     settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
     of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
-    if said.runtime == "docker" and said.server:
-        raise _usage("--server is for a process of this machine, and --runtime docker starts a container")
-    if of_containers and (said.runtime == "process" or said.server):
-        process = "--server" if said.server else "--runtime process"
+    if runtime == "docker" and said.server:
+        raise _usage(f"--server is for a process of this machine, and {named} starts a container")
+    if of_containers and (runtime == "process" or said.server):
+        process = "--server" if said.server else named
         are = "is" if len(of_containers) == 1 else "are"
         raise _usage(f"{' and '.join(of_containers)} {are} for containers, and {process} starts none")
     spec = ServerSpec(project.of(), backends=backends_folder(project), samples=project.repository.absolute())

@@ -157,6 +157,21 @@ def test_settings_that_do_not_go_together_are_refused(repository, said, message)
     assert (error.kind, error.message, error.hint) == ("usage", message, "envpack verify --help says what it takes")
 
 
+@pytest.mark.parametrize(
+    ("runtime", "said", "message"),
+    [
+        ("process", {"image": "x"}, "--image is for containers, and {} starts none"),
+        ("docker", {"server": "/s"}, "--server is for a process of this machine, and {} starts a container"),
+    ],
+)
+def test_an_option_that_the_runtime_of_the_file_ignores_is_refused(repository, runtime, said, message):
+    (repository / "envpack.toml").write_text(f'runtime = "{runtime}"\nimage = "y"\n')
+    with pytest.raises(UsageError) as raised:
+        server_spec(open_project(repository, Settings(**said)))
+    assert raised.value.message == message.format(f"runtime {runtime} in {repository / 'envpack.toml'}")
+    assert server_spec(open_project(repository, Settings(**said, runtime="auto")))
+
+
 def test_the_server_is_that_of_the_settings(repository):
     spec = server_spec(open_project(repository, Settings(image="x", runtime="docker", env=("A=1",))))
     assert (spec.settings.image, spec.settings.runtime, spec.all_variables()) == ("x", "docker", {"A": "1"})
