@@ -94,8 +94,10 @@ def dev(
 
     project = open_project(repository, said)
     names = model_names(project, models)
-    if said.image and (runtime == "process" or debug is not None):
-        raise click.UsageError("--image is for a container: add --runtime docker, and give no --debug.")
+    of_container = {"--image": said.image, "memory": said.memory, "shm_size": said.shm_size}
+    option = next((name for name, value in of_container.items() if value), "")
+    if option and (runtime == "process" or debug is not None):
+        raise click.UsageError(f"{option} is for a container: add --runtime docker, and give no --debug.")
     if debug is not None and runtime == "docker":
         raise click.UsageError("--debug needs --runtime process: a debugger cannot reach into the container.")
     choose = runtime_chooser(project, runtime if debug is None else "process")

@@ -60,6 +60,7 @@ CATALOGUE = (
     ),
     usage("timeout of nothing", f"{_VERIFY} --timeout 0", "--timeout"),
     usage("image without a container", "dev --json --repository REPOSITORY --image i", "--runtime docker"),
+    usage("memory of no container", "dev --json --repository REPOSITORY --set memory=1g", "memory is for a"),
     usage("image to debug in", "dev m --json --repository REPOSITORY --runtime auto --debug --image i", "no --debug"),
     BadInput(
         "input that is missing",
