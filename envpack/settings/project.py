@@ -185,8 +185,10 @@ def _settings(table: Mapping[str, object], keys: set[str], file: Location, place
 def _place_of(key: str) -> str:
     """Where a key belongs, of which only one place knows it; ``""`` if none does."""
     row = FIELDS.get(key)
-    if row is None or not (row.in_model or row.in_project):
+    if row is None:
         return ""
+    if not (row.in_model or row.in_project):
+        return f"{key} is not for a file: say it with each command that needs it"
     if row.in_model:
         return f"{key} is a setting of a model: write it below [models.NAME], for each model that needs it"
     return f"{key} is a setting of the repository: write it at the top, before the first [models.NAME]"

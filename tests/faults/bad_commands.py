@@ -231,6 +231,7 @@ CATALOGUE = (
         "setting of a model at the top", 'from_prefix = "/venv"\n', "'from_prefix'", "write it below [models.NAME]"
     ),
     _project("setting of the top in a model", '[models.m]\ntriton = "24.10"\n', "'triton'", "before the first [models"),
+    _project("setting of a command", "force = true\n", "'force'", "say it with each command"),
     _project(
         "unknown table",
         "[model.m]\n",
