@@ -157,7 +157,7 @@ def _verify(
     said = project.of()
     # The Job reads the settings of a repository that it mounts, and for published models those that are said here.
     settings = project.said.over(project.settings) if published else project.said
-    more = settings.only("server", "env", "preload", "server_arg", "requests").words("verify")
+    more = settings.only("triton", "server", "env", "preload", "server_arg", "requests").words("verify")
     words = ["verify", *([published.address] if published else []), *names, "--runtime", "process"]
     words += [] if "--server" in more else ["--server", "/opt/tritonserver"]
     words += ["--repository", served_from or _TMP, "--timeout", str(said.timeout)]

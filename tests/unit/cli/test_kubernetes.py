@@ -55,6 +55,7 @@ def container(arguments, repository, capsys):
         ("--env", "A=1", "--env", "B=2"),
         ("--set", "preload=tcmalloc"),
         ("--set", "server_arg=--log-verbose=1"),
+        ("--triton", "24.08"),
         ("--timeout", "77"),
         ("--set", "served_from=/mnt/models"),
     ],
