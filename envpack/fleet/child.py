@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from envpack.fleet.tasks import Product, Task
-from envpack.support.errors import EnvpackError
+from envpack.support.errors import EnvpackError, system_error
 from envpack.support.interruption import once_interruptible
 from envpack.support.processes import end_with
 from envpack.support.progress import NoProgress
@@ -48,8 +48,11 @@ def main(task_file: Path, product_file: Path, parent: int) -> None:
     try:
         with once_interruptible():  # programs that were started end before this one does
             product = Product(**vars(task.carry_out(LineProgress())))
-    except EnvpackError as error:
-        product = Product(error=error)
+    except Exception as error:
+        explained = error if isinstance(error, EnvpackError) else system_error(error)
+        if explained is None:
+            raise
+        product = Product(error=explained)
     product = dataclasses.replace(product, seconds=time.monotonic() - started)
     product_file.write_bytes(pickle.dumps(product))
 

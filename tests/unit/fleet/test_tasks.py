@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import json
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import envpack
+from envpack.fleet import child
 from envpack.fleet.child import LineProgress
 from envpack.fleet.tasks import Done, Product, Task, combined, task_key
 from envpack.requirements.model import Requirements
@@ -51,6 +53,17 @@ def test_a_task_is_named_after_the_first_model_that_needs_it():
         "a", "a (and 1 more)", "a (and 2 more)",
     ]  # fmt: skip
     assert task().version == envpack.__version__
+
+
+def refused(*, progress, store):
+    raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+
+
+def test_what_the_system_refuses_is_explained_as_on_the_callers_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(child, "end_with", lambda _: None)
+    (tmp_path / "task").write_bytes(pickle.dumps(task(work=refused)))
+    child.main(tmp_path / "task", tmp_path / "product", 0)
+    assert pickle.loads((tmp_path / "product").read_bytes()).error.kind == "disk-full"
 
 
 def test_tasks_that_make_the_same_become_one():
