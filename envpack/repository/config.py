@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _STRING = re.compile(
     r"""(?:[^\\]|\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*""",
 )
+_LONG = 400  # characters of a reason, in which protobuf quotes the whole line
 _ESCAPE = re.compile(r"\\.")
 # What the server's parser reads. Python's also takes other blanks, digits and forms of numbers, such as 1_0 and 0b11.
 _TOKEN = re.compile(
@@ -140,7 +141,8 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         reason = reason.rstrip(".")
-        what = f"not a valid Triton model configuration: {reason}"
+        short = reason if len(reason) < _LONG else f"{reason[: _LONG // 2]} … {reason[-_LONG // 2 :]}"
+        what = f"not a valid Triton model configuration: {short}"
         pool, before = message.DESCRIPTOR.file.pool, "\n".join(text.splitlines()[: line or 0])
         fix = _FIRST.get(text.lstrip()[:1]) or _name_fix(reason, pool) or _form_fix(reason, before)
         raise InputError("bad-config", what, fix, f"{where}:{line}" if line else str(where)) from error

@@ -436,3 +436,10 @@ def test_a_repository_without_python_models_may_be_complete(tmp_path_factory, co
     with pytest.raises(InputError, match="no Python model in this repository") as refused:
         named_models(folder.parent, ())
     assert fix in refused.value.hint
+
+
+def test_a_line_of_a_megabyte_is_not_repeated():
+    with pytest.raises(InputError) as caught:
+        parse_config("parameters [ " * 100_000, "config.pbtxt")
+    assert len(caught.value.message) < 500
+    assert caught.value.message.endswith('Expected "{"')
