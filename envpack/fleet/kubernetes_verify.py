@@ -16,7 +16,7 @@ from envpack.support.bounded_reading import read_text
 from envpack.support.errors import UsageError
 from envpack.support.text import printable_line
 from envpack.workflow.project import repository_digest
-from envpack.workflow.verify import check_published, read_trust
+from envpack.workflow.verify import check_published, read_trust, served_from_container
 
 _NAME = "envpack-verify"
 # envpack needs a newer Python than some Triton images contain, built for an older C library than theirs.
@@ -66,7 +66,7 @@ def verification_job(
     pods.check_names(
         claim=claim, secret=published.secret if published else "", envpack_image=envpack_image, image=said.image or ""
     )
-    place = "" if published else said.served_from or "/models"
+    place = "" if published else served_from_container(said)
     mounted = "" if overlay else (f"{place}/",) if place else ()  # an overlay may mount what it wants
     if envpack_wheel and not ("://" in envpack_wheel or envpack_wheel.startswith(mounted)):
         what = f"nothing puts {printable_line(envpack_wheel)} into the Job"

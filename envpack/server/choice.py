@@ -141,7 +141,7 @@ def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: Finding
     )
 
 
-def _served_from(said: Settings) -> str:
+def served_from_container(said: Settings) -> str:
     """Path of the repository in the container; refused if it would hide what the server needs."""
     path = said.served_from or "/models"
     if unfit := shell_fault(path):
@@ -159,7 +159,7 @@ def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple
     said = spec.settings
     named = (place for model in models if (place := model.environment) and place.exists())
     environments = list(dict.fromkeys(named))  # models can share one
-    served_from = _served_from(said)
+    served_from = served_from_container(said)
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
         daemon=daemon,

@@ -14,7 +14,7 @@ from envpack.repository.folders import find_folder, is_model_file, no_models
 from envpack.repository.model import Model
 from envpack.repository.placement import backends_folder
 from envpack.repository.selection import open_models
-from envpack.server.choice import ServerSpec
+from envpack.server.choice import ServerSpec, served_from_container  # noqa: F401 - for Jobs
 from envpack.settings.project import Project
 from envpack.store.location import Location, parse_location
 from envpack.store.objects import Objects

@@ -314,3 +314,9 @@ def test_what_go_reads_as_a_number_or_a_boolean_is_quoted():
 def test_a_wheel_that_no_job_has_is_refused(given):
     with pytest.raises(UsageError, match="nothing puts"):
         job("m", **given)
+
+
+@every_row("path", ["/", "/tmp", "/opt", "/dev/shm", "/a b"])
+def test_models_are_not_mounted_over_what_the_job_needs(path):
+    with pytest.raises(UsageError, match="served_from"):
+        job("m", said=Settings(image="triton", served_from=path))
