@@ -85,7 +85,7 @@ def verify(
     """
     spec = spec or ServerSpec()
     repository = whole_path(Path(repository))
-    chosen, errors = _in_loading_order(repository, models)
+    chosen, errors = models_to_load(repository, models)
     runtime = runtime or choose_runtime(spec, repository, chosen)
     project = project or open_project(repository)
     with once_interruptible(), _restored_modes(chosen, spec.backends):
@@ -352,7 +352,7 @@ def _outcome(verdict: ModelVerdict) -> str:
     return f"ready in {verdict.load_seconds:.1f} s{answered}"
 
 
-def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[tuple[Model, ...], dict[str, EnvpackError]]:
+def models_to_load(repository: Path, names: Sequence[str]) -> tuple[tuple[Model, ...], dict[str, EnvpackError]]:
     """The named models and those that they need, each after those that it needs; and the errors of unreadable ones."""
     wanted, errors = open_models(repository, names)
     if not wanted:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ from envpack.repository.folders import looks_like_model
 from envpack.repository.model import open_model
 from envpack.repository.selection import chosen_folders as _chosen, model_name
 from envpack.settings.project import Project
-from envpack.support.errors import UsageError, storage_errors
+from envpack.support.errors import EnvpackError, UsageError, storage_errors
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,17 +31,36 @@ def chosen_folders(project: Project, names: Sequence[str]) -> list[str]:
 
 
 def repository_digest(project: Project, names: Sequence[str]) -> str:
-    """The digest of all files of models, by default all, as they are now; a model that is not here has none."""
+    """The digest of what a server reads of models, by default all, as it is now; a model that is not here has none.
+
+    These are the files of the models and of those that they need, wherever links lead, and their environments.
+    """
     from envpack.deployment.objects.content import content_digest
     from envpack.support.bounded_reading import sha256_of
+    from envpack.verification.run import models_to_load
 
     repository = project.repository
-    folders = [repository / name for name in names]
+    places = [folder for name in names if (folder := repository / name).is_dir()]
     if not names and repository.is_dir():
-        folders = [one for one in repository.iterdir() if one.is_dir() and looks_like_model(one)]
+        places = [one for one in repository.iterdir() if one.is_dir() and looks_like_model(one)]
     with storage_errors(repository):  # a file of another user
-        files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
-        return content_digest({file.relative_to(repository).as_posix(): sha256_of(file) for file in files})
+        with contextlib.suppress(EnvpackError):  # the server reports what is wrong with a model
+            for model in models_to_load(repository, [place.name for place in places])[0] if places else ():
+                places += [model.folder, *([model.environment] if model.environment else [])]
+        files = {os.path.relpath(file, repository): file for place in places for file in _files(place)}
+        return content_digest({path: sha256_of(file) for path, file in files.items()})
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """A file, or those of a folder and of the folders that links in it lead to."""
+    if place.is_file():
+        yield place
+    seen: set[str] = set()  # links can lead in circles
+    for root, folders, files in os.walk(place, followlinks=True):
+        is_new = os.path.realpath(root) not in seen
+        seen.add(os.path.realpath(root))
+        folders[:] = sorted(folders) if is_new else []
+        yield from (file for name in files if is_new and (file := Path(root, name)).is_file())
 
 
 def check_model(project: Project, name: str) -> None:

@@ -61,6 +61,24 @@ def test_a_digest_changes_with_the_files_of_the_models_that_are_named(project):
     assert repository_digest(project, ["one"]) != before
 
 
+def test_a_digest_changes_with_what_a_model_needs_beyond_its_folder(project, tmp_path_factory):
+    """Otherwise a Job would have the name, and with it the verdict, of another content."""
+    outside = tmp_path_factory.mktemp("weights") / "file"
+    places = [outside, project.repository / "two/1/model.py", project.repository / "env.tar"]
+    for place in places:
+        place.write_text("before")
+    (project.repository / "one/1/weights").symlink_to(outside.parent)
+    (project.repository / "one/1/circle").symlink_to("..")
+    environment = '"EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/../env.tar" }'
+    (project.repository / "one/config.pbtxt").write_text(f'backend: "python"\nparameters {{ key: {environment} }}\n')
+    (project.repository / "one/1/model.py").write_text('pb_utils.InferenceRequest(model_name="two")')
+    digests = [repository_digest(project, ["one"])]
+    for place in places:
+        place.write_text("after")
+        digests.append(repository_digest(project, ["one"]))
+    assert len(set(digests)) == 4
+
+
 def test_what_is_no_model_has_no_part_in_the_digest(project):
     before = repository_digest(project, [])
     (project.repository / "notes/README").write_text("more")
