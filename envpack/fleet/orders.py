@@ -117,7 +117,7 @@ def verify_tasks(project: Project, place: str, names: Sequence[str], trust: Trus
             names=tuple(part),
             work=functools.partial(verify_there, place, tuple(part), spec.saying(gpu=on_gpu, port=None), trust),
             makes_files=False,
-            needs=_server_needs(said.runtime, has_image=bool(said.image or said.pull), on_gpu=on_gpu),
+            needs=_server_needs(said, on_gpu=on_gpu),
         )
 
     groups = [
@@ -132,8 +132,10 @@ def verify_tasks(project: Project, place: str, names: Sequence[str], trust: Trus
     )
 
 
-def _server_needs(runtime: str, *, has_image: bool, on_gpu: bool) -> tuple[str, ...]:
-    server = "docker" if runtime == "docker" or has_image else "server"
+def _server_needs(said: Settings, *, on_gpu: bool) -> tuple[str, ...]:
+    """What `envpack.server.choice.choose_runtime` needs on a worker."""
+    has_image = said.runtime == "auto" and not said.server and bool(said.image or said.pull)
+    server = "docker" if said.runtime == "docker" or has_image else "server"
     return (f"platform {host_platform()}", server, *(("gpu",) if on_gpu else ()))
 
 

@@ -77,6 +77,9 @@ def test_a_container_needs_a_worker_with_docker(add_model, tmp_path):
     for where in ({"runtime": "docker"}, {"image": "triton:1"}):
         assert "docker" in planned(tmp_path, **where)["a",].needs
     assert "server" in planned(tmp_path, runtime="process")["a",].needs
+    (tmp_path / "envpack.toml").write_text('image = "triton:1"\n')
+    for where in ({"runtime": "process"}, {"server": "/srv/tritonserver"}):  # which count more than the file
+        assert "server" in planned(tmp_path, **where)["a",].needs
 
 
 def test_workers_require_the_signatures_that_the_caller_requires(add_model, tmp_path):
