@@ -106,7 +106,7 @@ def _address(store: SharedStore | None) -> str:
 
 def verify_tasks(project: Project, place: str, names: Sequence[str], trust: Trust | None = None) -> tuple[Task, ...]:
     """The tasks that verify models of a folder or an address, as the settings say."""
-    spec, size = server_spec(project), project.of().group
+    spec, size = server_spec(project, place if "://" in place else ""), project.of().group
     said = spec.settings
     models, unreadable = models_to_verify(place, names)
 

@@ -34,9 +34,13 @@ if TYPE_CHECKING:
 _CONFIG_BYTES = 16 << 20
 
 
-def server_spec(project: Project) -> ServerSpec:
-    said, runtime = project.said, project.of().runtime
-    named = f"--runtime {runtime}" if said.runtime else f"runtime {runtime} in {project.file}"
+def server_spec(project: Project, address: str = "") -> ServerSpec:
+    """How the settings let a server run; one that loads published models is a process."""
+    said, settled = project.said, project.of().saying(**({"runtime": "process"} if address else {}))
+    if address and (said.runtime == "docker" or said.image):
+        raise _usage("a server loads published models as a process of this machine, not in a container")
+    runtime = settled.runtime
+    named = f"--runtime {runtime}" if address or said.runtime else f"runtime {runtime} in {project.file}"
     settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
     of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
     if runtime == "docker" and said.server:
@@ -45,7 +49,7 @@ def server_spec(project: Project) -> ServerSpec:
         process = "--server" if said.server else named
         are = "is" if len(of_containers) == 1 else "are"
         raise _usage(f"{' and '.join(of_containers)} {are} for containers, and {process} starts none")
-    spec = ServerSpec(project.of(), backends=backends_folder(project), samples=project.repository.absolute())
+    spec = ServerSpec(settled, backends=backends_folder(project), samples=project.repository.absolute())
     spec.all_variables()  # what is wrong with them is an error before any work
     return spec
 
@@ -58,11 +62,9 @@ def verify_models(
     project: Project, address: str, names: Sequence[str], progress: Progress, *, trust: Trust | None = None
 ) -> Verdict:
     """Verify models of a repository, or of what is published at an address, as the settings say."""
-    spec = server_spec(project)
+    spec = server_spec(project, address)
     if not address:
         return verify(project.repository, names, spec=spec, progress=progress, project=project)
-    if spec.settings.runtime == "docker" or spec.settings.image:
-        raise _usage("a server loads published models as a process of this machine, not in a container")
     return _verify_published(address, names, spec, progress, trust)
 
 

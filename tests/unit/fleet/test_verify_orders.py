@@ -11,7 +11,7 @@ from envpack.fleet.orders import verify_tasks
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.store.location import parse_location
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
 from tests.faults.catalogue import CONFIG
 from tests.signing_keys import write_pair
 
@@ -107,3 +107,10 @@ def test_the_port_of_the_file_is_not_for_servers_of_a_cluster(add_model, tmp_pat
     add_model("a")
     (tmp_path / "envpack.toml").write_text("port = 8000\n")
     assert planned(tmp_path)["a",].work.args[2].settings.port is None
+
+
+def test_published_models_are_served_by_a_process_of_a_worker(add_model, tmp_path):
+    add_model("a")
+    with pytest.raises(UsageError, match="not in a container"):
+        planned(f"file://{tmp_path}", "a", image="triton:1")
+    assert "server" in planned(f"file://{tmp_path}", "a")["a",].needs

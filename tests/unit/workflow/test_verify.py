@@ -214,6 +214,12 @@ def test_a_container_cannot_load_published_models(repository, verified, said):
     assert (raised.value.message, verified) == (what, [])
 
 
+def test_what_the_file_says_of_containers_is_for_the_models_beside_it(repository, verified):
+    (repository / "envpack.toml").write_text('runtime = "docker"\nimage = "x"\n')
+    assert verify_models(open_project(repository), IMAGE, (), NoProgress()) == "verdict"
+    assert verified.pop()[2]["spec"].settings.runtime == "process"
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/models", "gs://bucket/models", IMAGE])
 def test_an_address_that_others_can_read(url):
     check_published(url)
