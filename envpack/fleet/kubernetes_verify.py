@@ -161,6 +161,7 @@ def _verify(
     words = ["verify", *([published.address] if published else []), *names, "--runtime", "process"]
     words += [] if "--server" in more else ["--server", "/opt/tritonserver"]
     words += ["--repository", served_from or _TMP, "--timeout", str(said.timeout)]
+    words += ["--set", "on="] if said.on else []  # the Job itself verifies, not the cluster of the file
     words += [*(["--gpu"] if said.gpu else []), *more, *(_trusted(published) if published else [])]
     models = [{"name": "models", "mountPath": served_from, "readOnly": True}] if served_from else []
     return {

@@ -320,3 +320,8 @@ def test_a_wheel_that_no_job_has_is_refused(given):
 def test_models_are_not_mounted_over_what_the_job_needs(path):
     with pytest.raises(UsageError, match="served_from"):
         job("m", said=Settings(image="triton", served_from=path))
+
+
+def test_the_job_itself_verifies_whatever_cluster_the_file_names():
+    words = job("m", said=Settings(image="triton", on="tcp://scheduler:8786"))["spec"]["template"]["spec"]
+    assert "--set on=" in " ".join(words["containers"][0]["command"])
