@@ -64,7 +64,7 @@ def environment_from_prefix(
     prefix = detect_prefix(root)
     target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)
-    top = cache_root().absolute()
+    top = cache_root()
     base = _base(prefix)
     with ingredients_in_use(top):
         with storage_errors(prefix.root):

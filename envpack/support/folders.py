@@ -133,7 +133,7 @@ def _as_text(folder: Path) -> Path:
     except UnicodeEncodeError:
         what = "the name of the cache folder is not valid UTF-8"
         raise InputError("name-not-text", what, "set ENVPACK_CACHE_DIR to another folder", ascii(str(folder))) from None
-    return folder
+    return folder.absolute()
 
 
 def data_root() -> Path:

@@ -276,7 +276,7 @@ def environment_for(source: Recipe | TakenOver, progress: Progress, store: Share
             fix = f"install NumPy into it: {program.add_beside('numpy')}"
             raise numpy_missing("the environment", source.prefix, fix)
         return environment
-    with ingredients_in_use(cache_root().absolute()):
+    with ingredients_in_use(cache_root()):
         return locked_environment(source, progress, store)
 
 

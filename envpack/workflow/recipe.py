@@ -63,7 +63,7 @@ class Recipe(_Made):
         return LockOptions(
             channels=self.channels,
             settings=read_conda_settings(),
-            cache=cache_root().absolute(),
+            cache=cache_root(),
             previous=previous,
             update=update,
             sources=self.sources,

@@ -154,7 +154,7 @@ def temporary_folder(project: Project, place: Path = _UNPACKED) -> Iterator[Obse
 
 def cache(project: Project) -> Iterator[Observation]:
     """The cache of environments, packages and stubs."""
-    place = cache_root().absolute()
+    place = cache_root()
     there = next(folder for folder in (place, *place.parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         what = f"{place} is not writable"

@@ -36,6 +36,14 @@ def test_listing_tells_what_there_is_and_where(stub, tmp_path, capsys):
     assert entry["size"] >= 2_000_000
 
 
+def test_paths_are_absolute_wherever_the_cache_is_named_from(stub, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", "cache")
+    assert run(["cache", "ls", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["cache"], document["entries"][0]["path"]) == (str(tmp_path / "cache"), str(stub))
+
+
 def test_pruning_leaves_what_was_used_since(stub, capsys):
     assert run(["cache", "prune", "--days", "50", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"] == []
