@@ -214,7 +214,7 @@ class ProcessRuntime:
             backends = link_backends(self.installation, home / "backends", self.extra_backends, self.utilities)
             folders = (repository, extra_repository)
             repositories = [str(folder.absolute()) for folder in folders if folder]
-            with _kept_modes(repositories):
+            with _kept_modes((*repositories, str(home / "backends"))):
                 server = self._start_on_free_port(repositories, home, backends)
                 yield server
         except BaseException:
@@ -277,9 +277,9 @@ class ProcessRuntime:
 
 
 @contextlib.contextmanager
-def _kept_modes(repositories: Iterable[str]) -> Iterator[None]:
-    """Give the stubs of models their modes again, which a server takes from those that need an environment to start."""
-    stubs = [file for folder in repositories for file in Path(folder).glob(f"*/{STUB_NAME}") if file.is_file()]
+def _kept_modes(folders: Iterable[str]) -> Iterator[None]:
+    """Give stubs their modes again: a server gives one that needs an environment to start the mode 0100."""
+    stubs = [file for folder in folders for file in Path(folder).glob(f"*/{STUB_NAME}") if file.is_file()]
     modes = {file: stat.S_IMODE(file.stat().st_mode) for file in stubs}
     try:
         yield

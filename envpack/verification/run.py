@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +31,6 @@ from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
 from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible
-from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import keep_last
 from envpack.support.text import enumerated
@@ -88,7 +86,7 @@ def verify(
     chosen, errors = models_to_load(repository, models)
     runtime = runtime or choose_runtime(spec, repository, chosen)
     project = project or open_project(repository)
-    with once_interruptible(), _restored_modes(chosen, spec.backends):
+    with once_interruptible():
         return _Verification(project, chosen, errors, spec, progress, runtime, whole=not models).run()
 
 
@@ -311,21 +309,6 @@ def _version(client: Client) -> str:
     except RequestError as error:
         what = f"the server does not respond: {error.message}"
         raise ServerError("server-failed", what, "run the command again with more time: --timeout 600") from error
-
-
-@contextlib.contextmanager
-def _restored_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None]:
-    """Restore the modes of the user's stubs: the server changes a stub that fails its self-test to mode 0100."""
-    shared = backends.glob(f"*/{STUB_NAME}") if backends else ()
-    stubs = [*(model.folder / STUB_NAME for model in models), *shared]
-    before = {stub: stat.S_IMODE(stub.stat().st_mode) for stub in stubs if stub.is_file()}
-    try:
-        yield
-    finally:
-        for stub, mode in before.items():
-            with contextlib.suppress(OSError):
-                if stat.S_IMODE(stub.stat().st_mode) != mode:
-                    stub.chmod(mode)
 
 
 def _stop_faults(stopped: StopResult, log: str) -> tuple[str, ...]:
