@@ -54,10 +54,7 @@ def index_variables(requirements: Requirements) -> dict[str, str]:
 
 
 def _indexes(options: tuple[str, ...]) -> tuple[str, list[str]]:
-    named = [
-        option.split(maxsplit=1) for option in options if option.startswith(("--index-url ", "--extra-index-url "))
-    ]
-    addresses = [(name, Path(place).as_uri() if place.startswith("/") else place) for name, place in named]
+    addresses = [option.split() for option in options if option.startswith(("--index-url ", "--extra-index-url "))]
     default = [address for name, address in addresses if name == "--index-url"]
     return default[-1] if default else "", [address for name, address in addresses if name != "--index-url"]
 

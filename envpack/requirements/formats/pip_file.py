@@ -343,10 +343,10 @@ def _checked(address: str, location: Location) -> str:
 
 
 def _place(value: str, line: PipLine) -> str:
-    """An index or a page of links: a URL unchanged, a path made absolute."""
+    """An index or a page of links: a URL unchanged, a path as ``file:///…``, in which uv reads any character."""
     if is_url(value):
         return _checked(value, line.location)
     path = local_path(value, line.folder)
     if path is None or not path.exists():
         raise line.path_missing(value)
-    return str(path)
+    return path.as_uri()

@@ -121,7 +121,13 @@ def test_an_interpreter_becomes_a_package_on_a_worker_that_has_it(project, tmp_p
 
 
 @pytest.mark.parametrize(
-    "requirements", ["-e ./project\n", "--find-links ./wheels\nnumpy\n", "./wheels/numpy-1-py3-none-any.whl\n"]
+    "requirements",
+    [
+        "-e ./project\n",
+        "--find-links ./wheels\nnumpy\n",
+        "--extra-index-url ./wheels\nnumpy\n",
+        "./wheels/numpy-1-py3-none-any.whl\n",
+    ],
 )
 def test_files_of_this_machine_stay_here_where_a_store_is_between(project, tmp_path, store, requirements):
     (tmp_path / "a/project").mkdir()

@@ -123,14 +123,6 @@ def test_secrets_in_options_reach_uv_in_variables_only(monkeypatch):
     assert "--prefer-binary" not in uv.arguments
 
 
-def test_a_folder_as_an_index_is_an_address_for_uv(monkeypatch):
-    uv = Uv(monkeypatch, SIX_ENTRY)
-    options = ("--index-url /srv/my index", "--extra-index-url https://x.example")
-    resolve_pip(Requirements(pip=("six",), pip_options=options), TARGET)
-    assert uv.variables["UV_DEFAULT_INDEX"] == "file:///srv/my%20index"
-    assert uv.variables["UV_INDEX"].split()[0] == "https://x.example"
-
-
 def test_settings_that_choose_versions_are_arguments_of_uv(monkeypatch):
     uv = Uv(monkeypatch, SIX_ENTRY)
     options = ("--resolution lowest", "--prerelease allow", "--exclude-newer 1 week", "--exclude-newer-package a=false")

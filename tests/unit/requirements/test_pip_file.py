@@ -184,7 +184,7 @@ def test_options_are_kept_with_absolute_paths(write, wheel, tmp_path):
     assert set(read_requirements(file).pip_options) == {
         "--index-url https://index.example.org/simple",
         "--extra-index-url https://user:word@example.org/simple",
-        f"--find-links {wheel.parent}",
+        f"--find-links {wheel.parent.as_uri()}",
         "--find-links https://example.org/links.html",
         "--no-binary :none:",
         "--only-binary numpy,scipy",

@@ -253,10 +253,10 @@ def test_settings_of_uv_that_choose_versions_are_options(write, settings, option
     assert list(found.pip_options) == options
 
 
-def test_a_folder_of_wheels_may_have_blanks_in_its_path(write, tmp_path):
-    (tmp_path / "my wheels").mkdir()
-    file = write("pyproject.toml", PROJECT + '[tool.uv]\nfind-links = ["my wheels"]\n')
-    assert read_requirements(file).pip_options == (f"--find-links {tmp_path}/my wheels",)
+def test_a_folder_of_wheels_may_have_any_characters_in_its_path(write, tmp_path):
+    (tmp_path / "my#wheels 1").mkdir()
+    file = write("pyproject.toml", PROJECT + '[tool.uv]\nfind-links = ["my#wheels 1"]\n')
+    assert read_requirements(file).pip_options == (f"--find-links {tmp_path.as_uri()}/my%23wheels%201",)
 
 
 @every_row(
