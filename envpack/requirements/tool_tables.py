@@ -16,6 +16,7 @@ from envpack.requirements.format import Source
 from envpack.requirements.formats.pip_file import index_options
 from envpack.requirements.location import is_url, read_text
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.tables import Location, parse_toml, quote
 
 EXPORT_COMMAND = "uv export --no-emit-project --format pylock.toml --output-file pylock.toml"
@@ -181,7 +182,8 @@ class ToolTables:
                 return "place", place
             for table in self._index_tables():
                 if source.get("index") and table.get("name") == source["index"]:
-                    return "index", str(table["url"])
+                    url, folder = str(table["url"]), self._source.path.parent
+                    return "index", url if is_url(url) else real_path(folder / url).as_uri()
         raise self._unread(f"the source of {name} in [tool.uv.sources]", "uv lock", name)
 
     def index_of(self, name: str) -> str:

@@ -253,6 +253,13 @@ def test_settings_of_uv_that_choose_versions_are_options(write, settings, option
     assert list(found.pip_options) == options
 
 
+def test_the_index_of_a_package_may_be_a_folder_beside_the_project(write, tmp_path):
+    """uv reads it in a project in another folder, from which a relative path leads elsewhere."""
+    index = '[[tool.uv.index]]\nname = "a"\nurl = "../a b"\nexplicit = true\n'
+    file = write("m/pyproject.toml", f'{PROJECT}{index}[tool.uv.sources]\nnumpy = {{index = "a"}}\n')
+    assert read_requirements(file).indexes == (("numpy", f"{tmp_path.as_uri()}/a%20b"),)
+
+
 def test_a_folder_of_wheels_may_have_any_characters_in_its_path(write, tmp_path):
     (tmp_path / "my#wheels 1").mkdir()
     file = write("pyproject.toml", PROJECT + '[tool.uv]\nfind-links = ["my#wheels 1"]\n')
