@@ -100,7 +100,7 @@ class Recipe(_Made):
     def files_here(self) -> str:
         """Why only this machine can make it, ``""`` if others can: it names files of this machine."""
         asked = self.requirements
-        lines = (*asked.pip, *asked.constraints, *asked.pip_options)
+        lines = (*asked.pip, *asked.constraints, *asked.pip_options, *dict(asked.indexes).values())
         channels = (channel for channel in self.channels if channel != LOCAL_CHANNEL)
         urls = [*(package.url for package in asked.locked_conda), *(package.url for package in asked.locked_pip)]
         if asked.projects:

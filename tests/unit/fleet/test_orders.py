@@ -141,6 +141,15 @@ def test_files_of_this_machine_stay_here_where_a_store_is_between(project, tmp_p
     assert len(lock_tasks(project.saying(RESOLVE), ["a"], (), None)) == 1
 
 
+def test_a_folder_that_is_the_index_of_a_package_stays_here(project, tmp_path, store):
+    (tmp_path / "a/requirements.txt").unlink()
+    (tmp_path / "a/pyproject.toml").write_text(
+        '[project]\nname = "p"\ndependencies = ["numpy"]\n[tool.uv.sources]\nnumpy = {index = "here"}\n'
+        '[[tool.uv.index]]\nname = "here"\nurl = "wheels"\nexplicit = true\n'
+    )
+    assert build_tasks(project.saying(RESOLVE), ["a"], store) == ()
+
+
 def test_channels_of_this_machine_stay_here_too(project, tmp_path, store, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for channel in ("./channel", "/channel", "~/channel", "file:///channel"):
