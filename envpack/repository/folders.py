@@ -159,11 +159,15 @@ def backend_of(config: ModelConfig, folder: Path) -> str:
 
 
 def first_without_backend(config: ModelConfig, folder: Path) -> str:
-    """The name of a model's first folder, version or not, in which a server looks in vain for a file of a backend."""
+    """The name of a model's first folder, where a server looks in vain for a file of a backend that a version has."""
     if config.backend or config.platform or config.default_model_filename or _backend_in_name(folder):
         return ""
     first = min((entry for entry in folder.iterdir() if entry.is_dir()), default=None)
-    return first.name if first and not any((first / known.file).exists() for known in KNOWN) else ""
+    return first.name if first and not _has_model(first) and any(map(_has_model, version_folders(folder))) else ""
+
+
+def _has_model(folder: Path) -> bool:
+    return any((folder / known.file).exists() for known in KNOWN)
 
 
 def _backend_in_name(folder: Path) -> str:

@@ -240,6 +240,12 @@ def _platform_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
         what = f"no server knows the platform {config.platform!r}"
         fix = f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"'
         yield InputError("bad-config", what, fix, str(folder / CONFIG_NAME))
+    if first := first_without_backend(config, folder):
+        what = f"a server cannot determine the backend: {CONFIG_NAME} names none, and {first} has no file of one"
+        fix = (
+            f'write backend: "{backend_of(config, folder)}": a server looks only into the folder whose name comes first'
+        )
+        yield InputError("model-without-code", what, fix, str(folder / CONFIG_NAME))
 
 
 def _is_foreign(folder: Path, backend: str) -> bool:
@@ -291,10 +297,6 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
         )
         yield InputError("model-without-code", what, fix, str(folder))
         return
-    if first := first_without_backend(config, folder):
-        what = f"a server cannot determine the backend: {CONFIG_NAME} names none, and {first} has no {file_name}"
-        fix = f'write backend: "{_PYTHON}"; without it, a server looks only into the folder whose name comes first'
-        yield InputError("model-without-code", what, fix, str(folder / CONFIG_NAME))
     if not versions:
         fix = f"put the model's code in {folder.name}/1/{file_name}"
         yield InputError("model-without-code", f"no version folder with a {file_name}", fix, str(folder))

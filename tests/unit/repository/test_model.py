@@ -326,7 +326,14 @@ def test_a_file_shows_the_backend_only_in_the_first_folder(tmp_path, config, oth
     (folder / other).touch()
     faults = examine_model(folder)[1]
     assert [fault.kind for fault in faults] == (["model-without-code"] if refused else [])
-    assert not refused or f"{other.partition('/')[0]} has no model.py" in faults[0].message
+    assert not refused or f"{other.partition('/')[0]} has no file of one" in faults[0].message
+
+
+def test_a_file_of_another_backend_shows_it_only_in_the_first_folder(tmp_path):
+    folder = make(tmp_path / "core", "max_batch_size: 8", code="1/model.onnx")
+    (folder / ".cache").mkdir()
+    (fault,) = examine_model(folder)[1]
+    assert fault.hint.startswith('write backend: "onnxruntime": ')
 
 
 @pytest.mark.parametrize("character", list(" \"'`$&|;<>()*?[]{}\\!\t"))
