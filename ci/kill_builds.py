@@ -26,10 +26,13 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
 from envpack.archive.inspection import inspect_environment  # noqa: E402
-from envpack.conda.interpreters import available_interpreters  # noqa: E402
+from envpack.conda.choice import interpreter_here  # noqa: E402
 from envpack.environment.inventory import Entry, find_owners, read_inventory, take_inventory  # noqa: E402
 from envpack.environment.prefix_copy import UNKNOWN  # noqa: E402
 from envpack.environment.store import Environment, read_environment  # noqa: E402
+from envpack.settings.releases import find_release  # noqa: E402
+from envpack.settings.table import DEFAULT_RELEASE  # noqa: E402
+from envpack.workflow.python_choice import usable_pythons  # noqa: E402
 from tests.web import serve  # noqa: E402
 from tests.wheels import make_wheel, write_index  # noqa: E402
 
@@ -218,7 +221,9 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
     options.add_argument("--source", choices=SOURCES, help="source of the builds, both by default")
     arguments = options.parse_args()
-    python = next((interpreter for interpreter in available_interpreters() if interpreter.library), None)
+    glibc = find_release(DEFAULT_RELEASE).glibc
+    minors = sorted(usable_pythons("system", glibc))
+    python = interpreter_here(minors[0], glibc=glibc) if minors else None
     if not python:
         sys.exit("error: there is no Python with a shared library on this machine")
     sources = (arguments.source,) if arguments.source else SOURCES

@@ -300,6 +300,7 @@ def test_a_stub_that_changed_in_the_cache_is_compiled_again(built, own_cache, ch
     (cached,) = (own_cache / "stubs").glob(f"cp312-24.10-*/{STUB_NAME}")
     content = bytearray(cached.read_bytes())
     content[len(content) // 2] ^= 1
+    cached.chmod(0o755)
     cached.write_bytes(content)
     ended = envpack(*CELLS, "--output", tmp_path / "dist", changes=changes)
     assert [cell["compiled"] for cell in ended.document["cells"]] == [False, True]

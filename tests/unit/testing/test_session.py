@@ -156,10 +156,18 @@ def test_models_run_where_the_session_says(repository, tmp_path, monkeypatch):
         assert opened.pop() == (runtime, {"timeout": 9})
 
 
+def test_a_test_without_a_repository_above_it_has_its_own_folder():
+    assert repository_above(Path("/folder-that-is-not-there/tests/test_it.py")) == Path(
+        "/folder-that-is-not-there/tests"
+    )
+
+
 @pytest.mark.usefixtures("permissions_for_root")
-def test_a_test_without_a_repository_above_it_has_its_own_folder(tmp_path):
-    (tmp_path / "of-another-user").mkdir(mode=0)  # which may be a model, or anything
-    assert repository_above(tmp_path / "tests/test_it.py") == tmp_path / "tests"
+def test_a_folder_of_another_user_makes_the_one_around_it_no_repository(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)  # which may be a model, or anything
+    (tmp_path / "repository/m/1").mkdir(parents=True)
+    (tmp_path / "repository/m/1/model.py").touch()
+    assert [module._holds_models(folder) for folder in (tmp_path, tmp_path / "repository")] == [False, True]
 
 
 def test_a_failure_names_its_place(tmp_path):
