@@ -14,6 +14,7 @@ from envpack.fleet import pods
 from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import UsageError
+from envpack.support.redaction import has_secret
 from envpack.support.text import printable_line
 from envpack.workflow.project import repository_digest
 from envpack.workflow.verify import check_published, read_trust, served_from_container
@@ -71,6 +72,9 @@ def verification_job(
     if envpack_wheel and not ("://" in envpack_wheel or envpack_wheel.startswith(mounted)):
         what = f"nothing puts {printable_line(envpack_wheel)} into the Job"
         raise UsageError("usage", what, f"give --envpack-wheel an address{place and f', or a path below {place}'}")
+    if has_secret(envpack_wheel):
+        fix = "name an address without them, or an image with --envpack-image, and imagePullSecrets in --overlay"
+        raise UsageError("usage", "everybody who may read the Job sees the credentials in --envpack-wheel", fix)
     keys = _key_files(published)
     image = {"name": "verify", "image": said.image or project.release.image}
     variables = {"PYTHONHOME": f"{_TOOLS}/python"}

@@ -316,6 +316,12 @@ def test_a_wheel_that_no_job_has_is_refused(given):
         job("m", **given)
 
 
+def test_no_job_shows_the_password_of_a_wheel():
+    with pytest.raises(UsageError, match="credentials in --envpack-wheel") as raised:
+        job("m", envpack_wheel="https://me:word@index.example/x.whl")
+    assert "word" not in str(raised.value)
+
+
 @every_row("path", ["/", "/tmp", "/opt", "/dev/shm", "/a b"])
 def test_models_are_not_mounted_over_what_the_job_needs(path):
     with pytest.raises(UsageError, match="served_from"):
