@@ -107,7 +107,7 @@ CASE(wire_answers_and_gives_all_memory_back) {
       response.outputs = requests.at(0).inputs;
       wire->AnswerExecute(std::vector<std::optional<abi::Response>>{response});
     }
-    std::get<abi::ExecuteCommand>(wire->Receive());
+    static_cast<void>(std::get<abi::ExecuteCommand>(wire->Receive()));
     wire->AnswerExecute(abi::ExecuteFailure{"no"});
   });
   test::PeerRequest request;

@@ -90,7 +90,7 @@ CASE(epoch_completes_a_configuration) {
 CASE(epoch_finalizes) {
   ForEachEpoch([](Pair& pair) {
     const Handle sent = pair.peer.SendFinalize();
-    std::get<abi::FinalizeCommand>(pair.wire->Receive());
+    static_cast<void>(std::get<abi::FinalizeCommand>(pair.wire->Receive()));
     pair.wire->AnswerFinalize();
     CHECK(pair.peer.TakeFinalize(sent));
     AnswerBatch(pair);

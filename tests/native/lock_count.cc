@@ -10,17 +10,14 @@ thread_local int locks = 0;
 
 }  // namespace
 
-// BriefLock(pthread_mutex_t*, std::chrono::milliseconds), as compilers name it.
-#define CONSTRUCTOR(prefix) \
-  prefix##_ZN7envpack3shm9BriefLockC1EP15pthread_mutex_tNSt6chrono8durationIlSt5ratioILl1ELl1000EEEE
-
+// The names of the constructor of BriefLock by which the linker wraps it; CMake defines them.
 extern "C" {
 
-void CONSTRUCTOR(__real_)(void* lock, pthread_mutex_t* mutex, std::int64_t limit);
+void REAL_BRIEF_LOCK(void* lock, pthread_mutex_t* mutex, std::int64_t limit);
 
-void CONSTRUCTOR(__wrap_)(void* lock, pthread_mutex_t* mutex, std::int64_t limit) {
+void WRAPPED_BRIEF_LOCK(void* lock, pthread_mutex_t* mutex, std::int64_t limit) {
   ++locks;
-  CONSTRUCTOR(__real_)(lock, mutex, limit);
+  REAL_BRIEF_LOCK(lock, mutex, limit);
 }
 }
 
