@@ -64,7 +64,9 @@ def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize="",
     They are kept by the content of their sources; they are compiled in a tree of this checkout, which stays, so that
     after a change to a source only what depends on it is compiled again.
     """
-    recipe = Cell(target, toolchain=toolchain).recipe()
+    # They run here: this machine's compiler is taken although its C library may be too new for a stub.
+    tools = find_toolchain(toolchain, machine=target.machine)
+    recipe = Recipe(Cell(target, toolchain=toolchain), tools, source_folder())
     key = (recipe.tools.identity, target.machine, target.include, target.library, sanitize, releases, *sorted(programs))
     kept = kept_cache() / "native" / f"native-{target.machine}-{_digest(_content(recipe.sources), *key)}"
     tree = TREES / f"{target.machine}-{_digest(*key)}"
