@@ -182,8 +182,8 @@ def _place_library(source: Path, destination: Path) -> None:
 def _place_stub(stub: Path, destination: Path) -> None:
     """A program that starts a stub; a link only where nothing may be run from the folder for temporary files.
 
-    A server runs it without arguments first, and lets nobody read a file any more that ends with another status than 1,
-    as a stub does whose libpython only an environment has: the file of the installation, with all hard links to it.
+    A server first runs a stub without arguments, and sets the mode 0100 if it exits with another status than 1, as one
+    does whose libpython only an environment has. Through a link, that would be the installed file and its hard links.
     """
     if _is_noexec(destination.parent):
         destination.symlink_to(stub)

@@ -285,7 +285,7 @@ class Servers:
         # No address space is large enough for the stack of a thread.
         launcher = f'#!/bin/bash\nulimit -s {1 << 40}\nexec -a "$0" {stub} "$@"\n'
         replaced = repository / "without_threads" / stub.name
-        replaced.unlink()  # nobody but root can write to it
+        replaced.unlink()  # only root can write to it
         replaced.write_text(launcher)
         replaced.chmod(0o755)
 

@@ -79,7 +79,7 @@ def test_extras_and_groups_that_the_project_selects(write):
 
 
 def test_a_group_can_name_the_extras_of_its_own_project(write):
-    """Of the same name, an index can have a package of somebody else."""
+    """An index can have a package of that name by another author."""
     text = PROJECT.replace('"orjson"', '"My.Model[Vision]"').replace(
         '"my-model[all]"]', "\"my-model[gpu] ; os_name == 'nt'\"]"
     )
