@@ -152,7 +152,7 @@ std::uint32_t PeerRegion::References(Handle handle) {
   return *reinterpret_cast<std::uint32_t*>(state_->base() + handle);
 }
 
-char* PeerRegion::At(Handle handle, std::size_t offset) {
+char* PeerRegion::At(Handle handle, std::ptrdiff_t offset) {
   const Guard guard(state_->mutex);
   state_->Follow();
   return state_->base() + handle + kPrefix + offset;

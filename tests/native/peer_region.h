@@ -39,9 +39,9 @@ class PeerRegion {
   std::uint32_t References(Handle handle);
 
   // The bytes at `offset` in the block. Adds no reference.
-  char* At(Handle handle, std::size_t offset = 0);
+  char* At(Handle handle, std::ptrdiff_t offset = 0);
   template <typename Record>
-  Record* As(Handle handle, std::size_t offset = 0) {
+  Record* As(Handle handle, std::ptrdiff_t offset = 0) {
     return reinterpret_cast<Record*>(At(handle, offset));
   }
 
