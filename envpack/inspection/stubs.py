@@ -14,7 +14,14 @@ from envpack.inspection.files import environment_findings, environment_path_find
 from envpack.inspection.preflight import preflight_model
 from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model
-from envpack.repository.placement import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
+from envpack.repository.placement import (
+    BRIDGE,
+    PYTHON_BACKEND,
+    UTILITIES,
+    library_name,
+    may_run,
+    python_of_backend,
+)
 from envpack.settings.releases import Release
 from envpack.support.errors import Finding, InputError, StubError, caution, fault, finding_of_error
 from envpack.support.placed_files import STUB_NAME
@@ -38,7 +45,7 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
     except OSError as error:
         yield fault("not-a-stub", stub, f"the stub cannot be read: {error.strerror}", _COMPILE.format(stub.parent))
         return
-    if mode & 0o111 != 0o111 or mode & 0o444 != 0o444:
+    if not may_run(mode):
         what = (
             f"its mode is {mode:04o}: a server cannot run it from a read-only mount, or as a user who does not own it"
         )

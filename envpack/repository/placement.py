@@ -12,7 +12,6 @@ import filecmp
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -143,8 +142,13 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
     )
 
 
+def may_run(mode: int) -> bool:
+    """Whether everybody may read and run a file of this mode, as a stub needs; a Windows drive has 0777 for all files."""
+    return mode & 0o555 == 0o555
+
+
 def has_stub_mode(stub: Path) -> bool:
-    return stat.S_IMODE(stub.stat().st_mode) == STUB_MODE
+    return may_run(stub.stat().st_mode)
 
 
 def names_release(model_folder: Path, release: Release) -> bool:

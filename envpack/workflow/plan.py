@@ -24,7 +24,7 @@ from envpack.lock.resolve import LOCAL_CHANNEL, check_requirements
 from envpack.repository.config_choices import python_configs
 from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model, open_model
-from envpack.repository.placement import STUB_MODE, Backend, check_server_backend, in_model_folder, names_release
+from envpack.repository.placement import Backend, check_server_backend, in_model_folder, may_run, names_release
 from envpack.settings.project import Project
 from envpack.settings.table import ToolchainName
 from envpack.stub.build import find_stub
@@ -279,7 +279,7 @@ def _fault(stub: Path, source: Recipe, environment: Environment | None) -> str:
         has, mode = inspect_stub(stub), stat.S_IMODE(stub.stat().st_mode)
     except StubError as error:
         return error.message
-    if mode != STUB_MODE:
+    if not may_run(mode):
         return f"its mode is {mode:04o}"
     if (has.python, platform_of_machine(has.machine)) != (source.target.python, source.target.platform):
         return f"it is for Python {has.python} on {has.machine}"

@@ -60,6 +60,9 @@ def test_a_stub_is_copied_once_and_is_executable(model, tmp_path):
     placed.chmod(0o100)
     assert place_stub(binary, model.folder) is True
     assert placed.stat().st_mode & 0o777 == 0o755
+    placed.chmod(0o777)  # as every file on a Windows drive
+    assert is_stub_placed(binary, model.folder)
+    assert place_stub(binary, model.folder) is False
 
 
 def test_a_release_file_exists_only_for_a_named_release(model, tmp_path):

@@ -265,6 +265,7 @@ def compiled_otherwise(stub):
             {"replace the stub": "the cache has no such stub: its sources, Python or compiler differ"},
         ),
         (STUB, lambda m: (m.folder / STUB_NAME).chmod(0o700), {}, {"replace the stub": "its mode is 0700"}),
+        (STUB, lambda m: (m.folder / STUB_NAME).chmod(0o777), {}, {}),
         (
             STUB, lambda m: (m.folder / STUB_NAME).write_bytes(b"envpack_stub_run"), {},
             {"replace the stub": "not a stub of envpack: not a readable ELF file, or a damaged one"},
