@@ -143,7 +143,7 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
 
 
 def may_run(mode: int) -> bool:
-    """Whether everybody may read and run a file of this mode, as a stub needs; a Windows drive has 0777 for all files."""
+    """Whether everybody may read and run a file of this mode, as a stub needs; a Windows drive has only 0777."""
     return mode & 0o555 == 0o555
 
 

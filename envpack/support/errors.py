@@ -145,7 +145,11 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LIMITS = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _OF_TARGETS = {*_FULL, errno.EFBIG, errno.EROFS}  # of a copy or a link, these are said of the new file
 _OF_FILES = {errno.EIO, errno.ESTALE, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.EROFS, errno.ELOOP}
-_REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM}
+_REFUSED = {  # what helps; some file systems say EPERM to a chmod by who does not own the file
+    errno.EACCES: "change its permissions",
+    errno.EROFS: "mount its file system for writing",
+    errno.EPERM: "let this user own and change its files (uid= of the mount, chattr -i)",
+}
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EIO}  # of file systems without symbolic links
 
 
@@ -212,8 +216,7 @@ def _link_refused(error: OSError) -> StorageError | None:
 
 def _refused(error: OSError, where: Path) -> StorageError:
     what = f"cannot be read or written: {error.strerror}"
-    remedy = "mount its file system for writing" if error.errno == errno.EROFS else "change its permissions"
-    fix = f"{remedy}, or set ENVPACK_CACHE_DIR if it is in the cache"
+    fix = f"{_REFUSED[error.errno or 0]}, or set ENVPACK_CACHE_DIR if it is in the cache"
     return StorageError("not-writable", what, fix, _name_of(error) or str(where))
 
 

@@ -32,6 +32,7 @@ from tests.tables import every_row
         ),
         (errno.EACCES, "/srv/x", "not-writable", "cannot be read or written: Permission", "change its permissions, or"),
         (errno.EROFS, "/srv/x", "not-writable", "cannot be read or written: Read-only", "mount its file system for"),
+        (errno.EPERM, "/srv/x", "not-writable", "cannot be read or written: Operation not", "let this user own and"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named_with_what_helps(number, where, kind, message, hint):
