@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -16,6 +18,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from envpack.support.bounded_reading import parse_json, parse_toml, read_json, read_text
+from envpack.support.errors import StorageError
 
 DISTRIBUTION = "triton-envpack"
 
@@ -77,6 +80,39 @@ def install_beside(*words: str) -> str:
 
 def repair_command() -> str:
     return this_installation().repair()
+
+
+def wrong_package(error: Exception) -> StorageError | None:
+    """What an unexpected error may come from: a package that envpack needs is missing, or of another version."""
+    import importlib.metadata
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for text in importlib.metadata.requires(DISTRIBUTION) or ():
+            if why := _unmet(text):
+                fix = "run it without that: env -u PYTHONPATH envpack ..." if "PYTHONPATH" in why else repair_command()
+                return StorageError("wrong-package", f"{why} ({type(error).__name__}: {error})", fix)
+    return None
+
+
+def _unmet(text: str) -> str:
+    """Why a requirement of envpack's own is not met by the package that Python finds first; ``""`` if it is."""
+    import importlib.metadata
+
+    try:
+        from packaging.requirements import Requirement
+
+        needed = Requirement(text)
+        if needed.marker and not needed.marker.evaluate({"extra": ""}):
+            return ""
+        found = importlib.metadata.distribution(needed.name)
+    except (ImportError, AttributeError):  # PackageNotFoundError is an ImportError
+        return f"envpack needs {text}, which is not installed"
+    if needed.specifier.contains(found.version, prereleases=True):
+        return ""
+    folder = str(found.locate_file(""))
+    from_path = folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    place = f"{folder} of PYTHONPATH" if from_path else folder
+    return f"envpack needs {needed.name}{needed.specifier}, and Python finds {found.version} in {place}"
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from envpack.cli import main
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.main import run
 from envpack.stub.toolchain import find_toolchain
+from envpack.support.installation import repair_command
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused
 
@@ -107,3 +108,33 @@ def test_the_examination_of_a_machine_without_the_null_device_names_it(null, cap
     found = {check["name"]: check["what"] for check in json.loads(capsys.readouterr().out)["checks"]}
     assert f"{null}: cannot be read or written" in found["compiler"]
     assert not [what for what in found.values() if "the probe failed" in what]
+
+
+def test_a_package_of_pythonpath_that_envpack_cannot_use_is_named(tmp_path):
+    old = tmp_path / "old"
+    (old / "click").mkdir(parents=True)
+    (old / "click/__init__.py").write_text("")
+    (old / "click-7.1.2.dist-info").mkdir()
+    (old / "click-7.1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: click\nVersion: 7.1.2\n")
+    surroundings = {key: value for key, value in os.environ.items() if key != "ENVPACK_TRACEBACK"}
+    for path, status in ((f"/nowhere:{old}", 7), ("", 0)):
+        command = [sys.executable, "-m", "envpack", "releases"]
+        done = subprocess.run(
+            command, env=surroundings | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status, done.stderr
+        if status:
+            assert done.stderr.startswith(f"error: envpack needs click>=8.2, and Python finds 7.1.2 in {old} of PYTHON")
+            assert done.stderr.endswith("  fix: run it without that: env -u PYTHONPATH envpack ...\n")
+
+
+def test_an_error_of_a_damaged_installation_says_how_to_repair_it(tmp_path, monkeypatch, capsys):
+    def fails(*_):
+        raise TypeError("unexpected keyword argument")
+
+    monkeypatch.setattr("envpack.settings.examples.copy_recipe", fails)
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: ["no-such-package>=2", "absent; extra == 'dask'"])
+    monkeypatch.delenv("ENVPACK_TRACEBACK", raising=False)
+    code = run(["init", "--json", str(tmp_path / "r")])
+    what = "envpack needs no-such-package>=2, which is not installed (TypeError: unexpected keyword argument)"
+    assert_refused(Ended(code, *capsys.readouterr()), 7, "wrong-package", what, repair_command())
