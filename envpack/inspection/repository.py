@@ -141,13 +141,16 @@ def _of_model(
     if model is None:
         return
     yield from outside_findings(model)
+    states = list(_state_findings(project, model, release)) if model.has_stub else []
     found = list(_of_configuration(project, model, release))
+    if any(state.kind == "not-built" for state in states):  # the stub of the release will not run it: a build adds one
+        found = [finding for finding in found if finding.kind != "interface-broken"]
     yield from found
     elsewhere = [finding for finding in found if finding.where != folder / CONFIG_NAME]
     yield from _of_custom_configs(project, model, elsewhere, release)
     if not model.has_stub:
         return
-    yield from _state_findings(project, model, release)
+    yield from states
     yield from code_findings(model, _python_of(project, model, release))
     yield from module_findings(model).values()
     yield from start_findings(model)

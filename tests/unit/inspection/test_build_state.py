@@ -170,3 +170,10 @@ def test_a_change_of_the_requirements_of_all_models_is_one_of_each_without_its_o
     assert state(project, model, release).status == "current"
     general.write_text("pillow==11.0.0\n")
     assert state(project, model, release).status == "changed"
+
+
+def test_a_build_adds_the_stub_that_the_code_of_a_new_model_needs(project, model, release):
+    (model / "config.pbtxt").unlink()
+    code = "import triton_python_backend_utils as pb_utils\ndef check(tensor: pb_utils.Tensor): ...\n"
+    (model / "1/model.py").write_text(code)
+    assert kinds(project, release) == ["not-built"]
