@@ -34,6 +34,11 @@ _COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: command [^
 _RAISED = re.compile(r"(?m:^)[ \t]*(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Exit): [^\n]{1,300}")
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
 _EMPTY_PAGE = re.compile(rf"there are no versions of ({_NAME})[ ,]")
+_HINTS = {
+    "has invalid metadata": "choose another version: uv refuses the metadata of this one, as pip does since 24.1",
+    "in the provided package locations": "name a folder that has it with --find-links, or remove --no-index"
+    " (PIP_NO_INDEX): no index is used",
+}
 # Names in requirements files that are no packages of pip.
 _NO_PACKAGES = {
     "python": "its version is said with --python, or by python in envpack.toml",
@@ -102,8 +107,8 @@ def _index_hint(flat: str) -> str:
     """What to do about a version that the index does not have, or has in vain, ``""`` if uv does not say so."""
     if yanked := re.search(rf"({_NAME}==[^\s,]+) was yanked", flat):
         return f"its author has withdrawn it: choose another version, or write {yanked[1]} to install it nevertheless"
-    if "has invalid metadata" in flat:
-        return "choose another version: uv refuses the metadata of this one, as pip does since 24.1"
+    if said := next((words for words in _HINTS if words in flat), ""):
+        return _HINTS[said]
     if empty := _EMPTY_PAGE.search(flat):
         return f"the index lists no file of {empty[1]}: check its address; a login page may answer in its place"
     if first := _FIRST_INDEX.search(flat):

@@ -185,6 +185,13 @@ def because(text):
             "choose another version: uv refuses the metadata of this one",
         ),
         (
+            because("numpy was not found in the provided package locations and you require numpy"),
+            ["numpy"],
+            "unresolvable",
+            "'numpy'",
+            "name a folder that has it with --find-links, or remove --no-index (PIP_NO_INDEX): no index is used",
+        ),
+        (
             "Prepared 1 package in 1ms\nerror: Unable to uninstall `pyyaml==5.4.1`. distutils-installed distributions",
             ["a==1", "pyyaml==6.0"],
             "unresolvable",
