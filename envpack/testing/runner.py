@@ -61,7 +61,7 @@ def run_tests(
     show(where(runtime), runtime is not None)
     if importlib.util.find_spec("pytest") is None:
         what = "tests need pytest beside envpack"
-        fix = install_beside("pytest")
+        fix = install_beside("pytest", "numpy")  # in which tests get the outputs
         raise UsageError("pytest-missing", what, fix, sys.executable)
     paths = [path for model in models for path in _test_paths(model.folder)]
     if not paths:
