@@ -80,10 +80,11 @@ class _KindType(click.types.StringParamType):
         self.name, self._field = field.name, field
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        del param
         try:
             return self._field.read_word(value, self._field.flag)
         except BadValueError as fault:
-            self.fail(f"{value!r}: {fault.hint}.", param, ctx)
+            raise click.UsageError(f"{fault}: {fault.hint}.", ctx) from fault
 
 
 def settings(command: str) -> Callable[[Command], Command]:

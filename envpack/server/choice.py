@@ -21,7 +21,6 @@ from envpack.settings.project import server_variables
 from envpack.settings.releases import find_release
 from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import Finding, ServerError, UsageError, caution
-from envpack.support.folders import shell_fault
 from envpack.support.placed_files import STUB_NAME
 
 OF_EVERY_SERVER = ("gpu", "shm_size", "memory", "env", "preload")  # settings that count for whatever it serves
@@ -144,15 +143,12 @@ def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: Finding
 def served_from_container(said: Settings) -> str:
     """Path of the repository in the container; refused if it would hide what the server needs."""
     path = said.served_from or "/models"
-    if unfit := shell_fault(path):
-        what = f"served_from = {path!r} {unfit}"
-    elif any(PurePosixPath(own).is_relative_to(path) for own in _OF_THE_SERVER) or any(
+    if any(PurePosixPath(own).is_relative_to(path) for own in _OF_THE_SERVER) or any(
         PurePosixPath(path).is_relative_to(kernel) for kernel in _OF_THE_KERNEL
     ):
         what = f"served_from = {path!r} would hide files of the server in its container"
-    else:
-        return path
-    raise UsageError("usage", what, "name a folder of its own, such as /models")
+        raise UsageError("usage", what, "name a folder of its own, such as /models")
+    return path
 
 
 def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple[Model, ...]) -> ContainerRuntime:

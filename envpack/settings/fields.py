@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from envpack.support.errors import UsageError
-from envpack.support.folders import expand_home, whole_path
+from envpack.support.folders import expand_home, shell_fault, whole_path
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
@@ -74,6 +74,8 @@ class OnServer(Kind):
         text = str(super().read(key, value, file, place))
         if text and not text.startswith("/"):
             raise self.refused(key, place, "must begin with /")
+        if unfit := shell_fault(text):
+            raise self.refused(key, place, unfit)
         return text and f"/{posixpath.normpath(text).lstrip('/')}"
 
 

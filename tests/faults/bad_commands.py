@@ -56,7 +56,10 @@ CATALOGUE = (
     usage("unknown format", f"{_BUILD} m --format zip", "'zip' is not one of"),
     usage("port out of range", f"{_VERIFY} --set port=70000", "70000"),
     usage(
-        "relative path on the server", f"{_PUBLISH} oci://r.example/m:1 --served-from x", "'--served-from'", "/models"
+        "relative path on the server",
+        f"{_PUBLISH} oci://r.example/m:1 --served-from x",
+        "--served-from must begin with /",
+        "/models",
     ),
     usage("timeout of nothing", f"{_VERIFY} --timeout 0", "--timeout"),
     usage("image without a container", "dev --json --repository REPOSITORY --image i", "--runtime docker"),

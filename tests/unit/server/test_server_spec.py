@@ -76,12 +76,6 @@ def test_a_repository_can_be_served_from_any_other_path(monkeypatch, tmp_path, p
     assert choose_runtime(ServerSpec(Settings(runtime="docker", served_from=path)), tmp_path, ()).served_from == path
 
 
-def test_a_path_that_the_servers_shell_would_take_apart_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
-    with pytest.raises(UsageError, match="contains ' '"):
-        choose_runtime(ServerSpec(Settings(runtime="docker", served_from="/my models")), tmp_path, ())
-
-
 def test_an_environment_below_the_place_of_the_repository_is_not_mounted_into_it(monkeypatch, tmp_path):
     monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
     environments = [tmp_path / "served/env", tmp_path / "elsewhere/env", tmp_path / "models/m/env"]

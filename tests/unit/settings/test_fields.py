@@ -28,6 +28,13 @@ def test_a_path_on_the_server_begins_at_its_root(text):
         read(text)
 
 
+@pytest.mark.parametrize(("text", "character"), [("/my models", " "), ("/models;x", ";"), ("/models/$x", "$")])
+def test_a_path_on_the_server_that_its_shell_would_take_apart_is_refused(text, character):
+    with pytest.raises(BadValueError, match="served_from in envpack.toml contains") as raised:
+        read(text)
+    assert f"contains {character!r}, and servers pass it to a shell unquoted" in str(raised.value)
+
+
 def size(text):
     return Size(example="8g").read("memory", text, Path("envpack.toml"), "envpack.toml")
 
