@@ -167,17 +167,22 @@ def check_requirements(requirements: Requirements, target: Target, sources: Sequ
     _check_sources(requirements, target, sources)
 
 
+def check_channels(channels: Sequence[str], target: Target) -> None:
+    """Refuse the local channel for another platform than this machine's."""
+    if LOCAL_CHANNEL in channels and target.platform != host_platform():
+        what = f"the channel 'local' has interpreters of this machine, none for {target.platform}"
+        fix = "name a channel that has Python for it, such as --channel conda-forge"
+        raise UsageError("no-channel", what, fix)
+
+
 def resolve_channels(options: LockOptions, target: Target, progress: Progress) -> Channels:
     """The channels of the options as addresses; the local channel is made first if it does not exist."""
     from envpack.conda.channels import local_channel
 
+    check_channels(options.channels, target)
     names = []
     for name in options.channels:
         if name == LOCAL_CHANNEL:
-            if target.platform != host_platform():
-                what = f"the channel 'local' has interpreters of this machine, none for {target.platform}"
-                fix = "name a channel that has Python for it, such as --channel conda-forge"
-                raise UsageError("no-channel", what, fix)
             package = local_channel(options.interpreter(target, progress), cache=options.cache, progress=progress)
             names.append(package.channel.as_uri())
         else:

@@ -20,7 +20,7 @@ from envpack.environment.prefix_files import detect_prefix
 from envpack.environment.store import Environment
 from envpack.inspection.state import BuildState, build_state
 from envpack.lock.lockfile import Lock
-from envpack.lock.resolve import LOCAL_CHANNEL, check_requirements
+from envpack.lock.resolve import LOCAL_CHANNEL, check_channels, check_requirements
 from envpack.repository.config_choices import python_configs
 from envpack.repository.imports import used_too_early
 from envpack.repository.model import Model, open_model
@@ -112,10 +112,13 @@ def _plan(project: Project, request: Build) -> ModelPlan:
         change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
         return ModelPlan(name=name, release=release.name, changes=(change,))
     said = project.of()
-    check_compiling_first(placement, source, shared=said.store not in ("", NO_STORE) or bool(said.on))
+    shared = said.store not in ("", NO_STORE) or bool(said.on)
+    check_compiling_first(placement, source, shared=shared)
     if source.locked is None:
         check_requirements(source.requirements, source.target, source.sources)  # before a Python is looked for
     lock = source.locked or source.options().remembered(source.requirements, source.target)
+    if lock is None and not shared:  # others may have locked for that platform
+        check_channels(source.channels, source.target)
     packages = versions(lock) if lock else None
     return ModelPlan(
         name=name,

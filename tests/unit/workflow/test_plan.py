@@ -97,6 +97,14 @@ def test_other_machines_can_have_what_this_one_cannot_compile(machine, elsewhere
     assert "place a stub for Python 3.12" in dict(planned(machine, python="3.12", **elsewhere))
 
 
+def test_a_plan_refuses_interpreters_of_this_machine_for_another_platform(machine):
+    assert planned(machine, platform="linux-aarch64")  # of its channel
+    with pytest.raises(EnvpackError, match="none for linux-aarch64") as caught:
+        planned(machine, platform="linux-aarch64", channels=("local",))
+    assert caught.value.kind == "no-channel"
+    assert planned(machine, platform="linux-aarch64", channels=("local",), store="file:///s")  # which may have a lock
+
+
 def test_a_plan_names_packages_that_differ(ready):
     build(ready)
     lock = ready.lock("1.26.5")
