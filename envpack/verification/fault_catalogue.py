@@ -91,7 +91,8 @@ MODEL_FAULTS = (
     ),
     Fault(
         "version-missing",
-        "put what the backend loads into a folder {model}/1, or of a version that its version_policy names",
+        "make the folder {model}/1, or of a version that its version_policy names, with what the backend loads; an "
+        "ensemble needs an empty one",
         reported=r"at least one version must be available under the version policy of model '(?P<model>[^'\n]{1,300})'",
     ),
     Fault(

@@ -76,7 +76,7 @@ KNOWN = [
         {"printed": [f"{what} Resource temporarily unavailable" for what in ("  what(): ", "bash: fork: retry:")]},
     ),
     (
-        ("version-missing", "put what the backend loads into a folder net/1, or of"),
+        ("version-missing", "make the folder net/1, or of a version"),
         {"reported": ["at least one version must be available under the version policy of model 'net'"]},
     ),
     (
