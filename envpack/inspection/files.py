@@ -33,8 +33,13 @@ _SHOWN_PROGRAMS = 3
 
 
 def folder_findings(repository: Path) -> Iterator[Finding]:
-    """Folders that a server loads as models although they are not models."""
+    """Folders that a server loads as models although they are not models, and links that keep it from looking."""
     for entry in sorted(repository.iterdir()):
+        if entry.is_symlink() and not entry.exists():
+            what = (
+                f"the link's target does not exist: {entry.readlink()}, and a server that finds it here loads no model"
+            )
+            yield fault("broken-link", entry, what, "fix or remove the link")
         if not entry.is_dir():
             continue
         is_model = looks_like_model(entry) or os.path.islink(entry / CONFIG_NAME)  # noqa: PTH114 - is_symlink() may raise

@@ -100,7 +100,8 @@ def _places(server: Server, model: Model, said: str) -> Iterator[tuple[Path, str
     yield model.folder, _place(server, model.folder)
     environments = [model.environment] if model.environment else []
     environments += [place / ACTIVATE for place in environments]
-    for path in [*_entries(model.folder, environments), *environments]:
+    beside = filter(Path.is_symlink, repository.iterdir())  # a server looks at all of the repository
+    for path in [*beside, *_entries(model.folder, environments), *environments]:
         place = _place(server, path)
         is_first = path.is_symlink() or path.name.isdecimal() or path.name == CONFIG_NAME
         is_needed = path in environments or (is_first and path.parent == model.folder)

@@ -142,6 +142,10 @@ def hidden(model):
     (model.parent / ".git").mkdir()
 
 
+def broken_link_beside(model):
+    (model.parent / ".#envpack.toml").symlink_to("me@host.17")  # as Emacs locks a file
+
+
 def odd_version(model):
     (model / "2tmp").mkdir()
     (model / "2tmp/model.py").touch()
@@ -244,6 +248,7 @@ def dangling_stub(model):
 BREAKS = {
     stray: [("error", "stray-folder")],
     hidden: [("error", "stray-folder")],
+    broken_link_beside: [("error", "broken-link")],
     odd_version: [("error", "odd-version")],
     empty_version: [("error", "model-without-code")],
     no_code: [("error", "model-without-code")],

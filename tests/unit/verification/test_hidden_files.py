@@ -92,6 +92,14 @@ def test_a_link_that_leads_nowhere_has_no_other_runtime_as_its_fix(model):
     assert after.reason == f"{link} is a link to /nowhere/env.tar.gz, which does not exist"
 
 
+def test_a_link_beside_the_model_that_leads_nowhere_is_the_cause(model):
+    link = model.parent / "notes"
+    link.symlink_to("/nowhere")
+    there = model.parents[1] / "mounted/somewhere/models/notes"
+    _, after = explained(model, f"the server cannot list its models any more: failed to stat file {there}")
+    assert (after.kind, after.reason) == ("broken-link", f"{link} is a link to /nowhere, which does not exist")
+
+
 @pytest.mark.parametrize(
     ("name", "reason", "command"),
     [
