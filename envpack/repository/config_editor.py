@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -261,8 +262,12 @@ def _end_of_value(tokens: tuple[Token, ...], at: int) -> int:
 
 START_PARAMETER = "ENVPACK_START"
 TEMPLATE_PARAMETER = "ENVPACK_TEMPLATE"
-STARTS = ("cold", "warm")
-_VALUES = {START_PARAMETER: STARTS, TEMPLATE_PARAMETER: ("import", "initialize")}
+_VALUES = {  # what the stub accepts, and how to say it
+    START_PARAMETER: ("cold|warm", "cold or warm"),
+    TEMPLATE_PARAMETER: ("import|initialize", "import or initialize"),
+    "ENVPACK_RESTARTS": ("[0-9]{1,19}", "a number such as 3"),
+    "ENVPACK_EXECUTE_TIMEOUT": (r"[0-9]{1,6}(\.[0-9]*)?|\.[0-9]+", "seconds such as 30 or 0.5"),
+}
 
 
 def with_start(text: str, start: str, where: str | Path) -> str:
@@ -274,10 +279,8 @@ def with_start(text: str, start: str, where: str | Path) -> str:
 
 def starting_faults(config: ModelConfig, file: Path) -> Iterator[InputError]:
     """An error for each of the parameters that has a value which the stub rejects."""
-    for key, known in _VALUES.items():
-        if key not in config.parameters:
-            continue
-        value = config.parameters[key].string_value
-        if value not in known:
+    for key, (accepted, words) in _VALUES.items():
+        value = config.parameters[key].string_value if key in config.parameters else None
+        if value is not None and not re.fullmatch(accepted, value):
             what = f"the parameter {key} is {value!r}"
-            yield InputError("bad-config", what, f"write {' or '.join(known)}, or remove the parameter", str(file))
+            yield InputError("bad-config", what, f"write {words}, or remove the parameter", str(file))

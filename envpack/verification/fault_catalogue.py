@@ -379,7 +379,7 @@ SERVER_FAULTS = (
     Fault(
         "load-failed",
         "correct the variable {variable} where the server is started",
-        reported=r"(?P<variable>ENVPACK_(?:RESTARTS|EXECUTE_TIMEOUT)) is not a number",
+        reported=r"(?P<variable>ENVPACK_[A-Z_]{1,40}) (?:is not|names Triton) ",
     ),
     Fault(
         "stub-died",

@@ -300,6 +300,18 @@ KNOWN = [
         {"reported": ["ENVPACK_RESTARTS is not a number: 'never'. It says how often a model may die within a minute"]},
     ),
     (
+        ("load-failed", "correct the variable ENVPACK_START where the server is started"),
+        {"reported": ["ENVPACK_START is not 'warm' or 'cold': 'hot'"]},
+    ),
+    (
+        ("load-failed", "correct the variable ENVPACK_TRITON_RELEASE where the server is started"),
+        {
+            "reported": [
+                "Failed to preinitialize Python stub: ENVPACK_TRITON_RELEASE names Triton 23.04, but l.so names …"
+            ]
+        },
+    ),
+    (
         ("stub-died", "the model's process ended or is blocked"),
         {"reported": ["Stub process 'm_0_0' is not healthy."]},
     ),
