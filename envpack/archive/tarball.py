@@ -210,6 +210,7 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
         with temp_dir("conda-pack") as folder, _temporary_files_in(folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # conda-pack warns about records without a package cache
             found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
+            found = found.exclude(INVENTORY)  # of which conda-pack changes and adds files
             found.pack(output=str(file), format=form, force=True)
     except CondaPackException as error:
         what = f"conda-pack rejects the environment: {error}"

@@ -39,8 +39,8 @@ def test_the_server_loads_every_form(doubler, envpack_json, form):
     code, document = envpack_json("build", "doubler", "--format", *form, *words)
     assert code == 0, document
     (built,) = document["models"]
-    if "packer=conda-pack" not in form:  # which changes bin/activate, so that it is not as it was built
-        assert envpack_json("inspect", built["environment"], "--strict", "--triton", DEFAULT_RELEASE)[0] == 0
+    strict = () if "packer=conda-pack" in form else ("--strict",)  # that has no list of the files, which it changes
+    assert envpack_json("inspect", built["environment"], *strict, "--triton", DEFAULT_RELEASE)[0] == 0
 
     code, document = envpack_json("verify", "--repository", doubler.parent)
     assert code == 0, document
