@@ -183,7 +183,7 @@ def _cautions(
         what = "will have another path on the server"
         if is_relative:
             what = "is outside its folder and is not the execution environment of a model in the deployment"
-        fix = f"run `envpack build {model.folder.name}`, which writes a path relative to the model's folder"
+        fix = f"write its requirements, if it has none, and run `envpack build {model.folder.name}`"
         message = f"EXECUTION_ENV_PATH names {written}, which {what}"
         raise InputError("environment-elsewhere", message, fix, str(model.folder))
     return [f"{model.name} uses {written}, which is not part of the deployment and must exist on the server"]

@@ -116,7 +116,7 @@ def test_an_environment_that_is_not_deployed_is_refused_whatever_its_path_begins
             f"EXECUTION_ENV_PATH names {written}, which is outside its folder and is not the execution environment of "
             "a model in the deployment"
         )
-        assert error.hint == "run `envpack build late`, which writes a path relative to the model's folder"
+        assert error.hint == "write its requirements, if it has none, and run `envpack build late`"
 
 
 def test_an_environment_that_becomes_an_archive_may_be_another_models_alone(project, release):
@@ -188,7 +188,7 @@ def test_each_error_and_caution_says_what_to_run(project, release, tmp_path):
             f"{folder}/python3.8",
             "environment-elsewhere",
             f"EXECUTION_ENV_PATH names {folder}/python3.8, which will have another path on the server",
-            "run `envpack build late`, which writes a path relative to the model's folder",
+            "write its requirements, if it has none, and run `envpack build late`",
         ),
     ):
         point_to_environment(late, named)
