@@ -113,10 +113,7 @@ def _looks_unchanged(path: str, entry: Entry, index: Index) -> bool:
 
 @contextlib.contextmanager
 def locked_destination(destination: Path) -> Iterator[None]:
-    """Lock ``destination`` (a file or folder) against other writers, and create its parent.
-
-    The lock file is in the cache, so that a model repository never contains one.
-    """
+    """Lock ``destination`` against other writers, by a file in the cache, not beside it; and create its parent."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(destination))).hexdigest()[:32]
     with storage_errors(destination), being_made(cache_folder("locks") / name):
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -136,13 +133,7 @@ def place_folder(
     link_mode: LinkMode = "auto",
     progress: Progress = SILENT,
 ) -> bool:
-    """Place an execution environment as a folder; other processes see the old folder or the complete new one.
-
-    A folder that already holds this environment stays, unless one of its files was changed, or ``link_mode`` excludes
-    how it was placed. The files are read-only.
-
-    Returns whether anything was written; ``False`` if ``destination`` already holds this environment.
-    """
+    """Place an environment as a folder with read-only files, in one step; returns whether anything was written."""
     selection = selection or Selection()
     final_prefix = (served_as or str(destination.absolute())) if environment.placeholders else ""
     check_prefix(final_prefix)

@@ -33,10 +33,7 @@ _BELOW_A_LINK = "it is below a link"
 
 
 def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection:
-    """Compare a folder or an archive with its own inventory, and with what servers accept. Nothing in it is run.
-
-    An archive is read once, as a stream. Nothing is unpacked.
-    """
+    """Compare a folder, or an archive that is read once, with its inventory and with what servers accept."""
     try:
         if path.is_dir():
             return _of_folder(path)

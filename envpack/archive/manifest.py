@@ -144,10 +144,7 @@ def metadata_file(path: Path) -> Path:
 
 @contextlib.contextmanager
 def selected_files(environment: Environment, selection: Selection, final_prefix: str = "") -> Iterator[SelectedFiles]:
-    """Select the files of an environment in the store, and write metadata for exactly those.
-
-    The result is cached; it stays in the cache during the block.
-    """
+    """The files of an environment in the store, with metadata for these alone; cached, and kept during the block."""
     name = _name_of(environment.key, environment.content, selection.digest, final_prefix)
     folder = cache_folder("selections") / name
     with storage_errors(folder):

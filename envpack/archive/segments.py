@@ -102,10 +102,7 @@ def index_of(archive: Path) -> Path:
 
 
 def write_index(archive: Path, segments: dict[str, Segment]) -> None:
-    """Write the index of a finished archive.
-
-    It is not flushed to the disk: an index that a power failure damages is ignored.
-    """
+    """Write the index of a finished archive; not flushed, since one that a power failure damages is ignored."""
     positions = {name: [segment.start, segment.size, segment.checksum] for name, segment in segments.items()}
     index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
     with replaced_file(index_of(archive), durable=False) as partial:
@@ -210,10 +207,7 @@ def write_tar(
     entries: Sequence[Entry],
     store: Path | None,  # folder of archives from which segments are copied; None for a file that is not compressed
 ) -> dict[str, Segment]:
-    """Write a tar file.
-
-    Returns the position of each segment, by the digest of its content; none if the file is not compressed.
-    """
+    """Write a tar file; returns the position of each segment by its content's digest, none if uncompressed."""
     compress = bytes if store is None else compressed
     out.write(compress(b"".join(member(name, content) for name, content in head.items())))
     segments = {}

@@ -189,10 +189,7 @@ class Packer:
         self._verifier.__exit__(*error)
 
     def packed(self, divided: Sequence[Sequence[Portion]]) -> Iterator[Iterator[Bytes]]:
-        """The compressed bytes of each group of portions, in order.
-
-        Buffers are reused: use each piece before you request the next, and exhaust a group before the next one.
-        """
+        """The compressed bytes of each group, in order. Buffers are reused: use a piece before the next one."""
         waiting: deque[Future[_Packed]] = deque()
         coming = iter([portion for group in divided for portion in group])
 

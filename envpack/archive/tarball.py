@@ -99,14 +99,7 @@ def pack_archive(
     link_mode: LinkMode = "auto",
     progress: Progress = SILENT,
 ) -> bool:
-    """Write an environment as an archive with ``bin/activate`` at its root, readable for all users.
-
-    The same environment produces the same bytes, for any number of threads and whether or not its packages were packed
-    before. The archive is read-only. A file beside it (`archive_metadata_file`) describes it.
-
-    ``progress`` receives what is done within the caller's step. Returns whether anything was written; ``False`` if
-    ``destination`` already is this archive.
-    """
+    """Write an environment as an archive, always with the same bytes; returns whether anything was written."""
     everything = Selection(include=("**",))
     request = _ArchiveRequest(
         environment, form, everything if packer == "conda-pack" else selection or Selection(), packer
@@ -222,14 +215,7 @@ _MOST_HEAD = 256 << 20  # bytes of a manifest or an inventory
 
 
 def pack_whole(environment: Environment, file: Path, progress: Progress) -> tuple[int, ...]:
-    """Write all files of an environment as an archive, with the manifest and the inventory of the store first.
-
-    Packages that an archive in the cache contains are copied from there. The same package gives the same bytes in the
-    archive of any environment.
-
-    Returns the size of each piece of the archive, in order: what describes the environment, each package, and the
-    end.
-    """
+    """Write all files of an environment as an archive; returns the sizes of its pieces, packages among them."""
     with environment_in_use(environment):
         inventory = read_bytes(environment.prefix / INVENTORY, most=_MOST_HEAD)
         entries = parse_inventory(inventory)

@@ -14,10 +14,7 @@ _NAMES = ("stdin", "stdout", "stderr")
 
 
 def open_missing_streams() -> None:
-    """Give a process that was started with closed standard streams new ones, which lead nowhere.
-
-    Otherwise the next file that is opened gets the number of a stream, and programs that we start write into it.
-    """
+    """Open closed standard streams anew: else the next file that is opened gets the number of one."""
     for number, name in enumerate(_NAMES):
         try:
             os.fstat(number)

@@ -26,12 +26,7 @@ _GROUP = 32  # files for each process
 
 
 def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path) -> None:
-    """Compile Python files of an environment.
-
-    The byte code does not depend on time stamps ("unchecked hash") and names its source relative to the environment.
-    So it does not depend on the folder of the environment, nor on the other packages. Files that this version of
-    Python cannot parse (test data, templates) get no byte code.
-    """
+    """Compile files to byte code without time stamps and folders; what this Python cannot parse gets none."""
     groups = list(_groups(packages))
     if not groups:
         return

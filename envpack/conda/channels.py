@@ -72,10 +72,7 @@ class ChannelPackage:
 def local_channel(
     interpreter: Interpreter, *, cache: Path | None = None, progress: Progress = SILENT
 ) -> InterpreterPackage:
-    """The package of an interpreter in the cache; its channel is made first if it does not exist.
-
-    If several processes call this at once, one makes the channel and the others wait.
-    """
+    """The package of an interpreter in its channel in the cache, which one process makes and others wait for."""
     folder = cache_folder("channel", cache) / fingerprint(interpreter)
     package = _read_local(folder)
     if package:
@@ -151,12 +148,7 @@ def default_channel() -> Path:
 def add_interpreter(
     interpreter: Interpreter, folder: Path, *, progress: Progress = SILENT
 ) -> tuple[ChannelPackage, bool]:
-    """Put the conda package of an interpreter into a channel folder, which is created if it is missing.
-
-    Several processes can add to the same folder; each waits for the previous one.
-
-    Returns the package, and whether the folder was changed: false if it had the package already.
-    """
+    """Put the package of an interpreter into a channel folder; returns it, and whether the folder was changed."""
     from filelock import FileLock
 
     with storage_errors(folder), ingredients_in_use(cache_root()):

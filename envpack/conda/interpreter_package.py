@@ -163,12 +163,7 @@ build_time_vars = {{
 
 
 def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
-    """Fill the empty folder ``target`` with a relocatable copy: ``bin``, ``lib``, ``include``, byte code.
-
-    Tests, installed packages, static libraries and the makefiles for extension modules are not copied. In binaries,
-    the prefix that the interpreter was compiled for is changed, see `neutralise_prefix`; in text files that still
-    contain it, `PLACEHOLDER` replaces it.
-    """
+    """Fill an empty folder with a relocatable copy, without tests, packages, static libraries and makefiles."""
     _copy_programs(interpreter, target / "bin")
     _copy_libraries(interpreter, target / "lib")
     library = target / "lib" / f"python{interpreter.minor}"

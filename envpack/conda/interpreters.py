@@ -98,10 +98,7 @@ def _check_suitable(interpreter: Interpreter, path: Path) -> None:
 
 
 def available_interpreters(search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:
-    """Every supported interpreter on this machine, sorted by version; static ones have no ``library``.
-
-    Of one minor version, those that envpack has fetched come first: any other one is preferred.
-    """
+    """Every supported interpreter here, by version, fetched ones first; static ones have no ``library``."""
     folders = _bin_folders(search)
     every = (interpreter for minor in SUPPORTED for interpreter in _find(folders, minor))
     found = {interpreter.executable: interpreter for interpreter in every if not interpreter.free_threaded}
@@ -192,10 +189,7 @@ def _executable(program: Path) -> Path | None:
 
 
 def _shim_target(shim: Path) -> Path | None:
-    """The interpreter that a shim starts, which only the shim knows; ``None`` if it starts none.
-
-    The path is only a candidate: it is probed like any other, so the output of a shim is not trusted further.
-    """
+    """The interpreter that a shim names, which is probed like any other; ``None`` if it starts none."""
     chosen = {name: value for name, value in os.environ.items() if name.startswith(_SHIM_VARIABLES)}
     try:
         completed = run([shim, "-I", "-S", "-c", _SHIM_QUERY], env=clean_environment() | chosen, timeout=_SHIM_TIMEOUT)

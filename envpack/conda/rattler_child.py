@@ -36,10 +36,7 @@ async def _index(folder: str) -> Result:
 
 
 async def _resolve(index_cache: str, patience: tuple[int, int], **request: Any) -> Result:
-    """Resolve match specs to the ``packages`` of the result; ``culprits`` are those that cannot be met together.
-
-    ``patience`` are the seconds that one download may take; the second is for channels that answer, and are slow.
-    """
+    """The ``packages`` for match specs, or the ``culprits`` among them; a download may take ``patience`` seconds."""
     folder, scratch, (seconds, longer) = Path(index_cache), Path(sys.argv[1]).parent / "index", patience
     while True:
         try:

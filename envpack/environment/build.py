@@ -342,10 +342,7 @@ def _entry(lock: Lock, cache: Path, *, strip: bool) -> Path:
 
 
 def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | None:
-    """The environment in a folder of the store, if it is there and none of its files was changed.
-
-    A damaged one is removed, with what it shares files with, so that the caller builds it again.
-    """
+    """The environment in a folder of the store if none of its files was changed; a damaged one is removed."""
     found = read_environment(folder)
     if found is None:
         return None

@@ -56,11 +56,7 @@ def environment_from_prefix(
     progress: Progress = SILENT,
     strip: bool = False,
 ) -> Environment:
-    """Return the copy of an existing environment from the store; copy it first if it is not there.
-
-    The original is only read, and may change afterwards. Files whose size and times did not change since the last call
-    are not read again.
-    """
+    """The copy of an existing environment in the store, which is made if the original has changed."""
     prefix = detect_prefix(root)
     target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)

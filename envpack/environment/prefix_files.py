@@ -140,11 +140,7 @@ def _unsupported(reason: str, root: Path, hint: str) -> InputError:
 
 
 def activation_variables(root: Path) -> tuple[str, ...]:
-    """The names of the variables that conda's activation sets; never their values, which may be secret.
-
-    Those of ``conda env config vars`` are in ``conda-meta/state``, those of packages in ``etc/conda/env_vars.d``. Files
-    that cannot be read are ignored, as conda does.
-    """
+    """Names of the variables that conda's activation sets; never their values, which may be secret."""
     found = set(_table(_table(_read(root / "conda-meta/state")).get("env_vars")))
     for file in (root / "etc/conda/env_vars.d").glob("*.json"):
         found |= set(_table(_read(file)))

@@ -60,11 +60,7 @@ _STRINGS = re.compile(re.escape(PREFIX_PLACEHOLDER.encode()) + rb"[^\0]*(\0?)")
 
 
 def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
-    """Make an installed environment independent of its folder.
-
-    Scripts find their interpreter through ``PATH``, which starts with the environment's ``bin`` wherever it is used.
-    The installation records of Python packages (``RECORD``) and of conda are updated.
-    """
+    """Make an environment independent of its folder: scripts find Python by ``PATH``, records name the new files."""
     changed = _rewrite_scripts(prefix / "bin", built_at, minor)
     for site in sorted(prefix.glob("lib/python3.*/site-packages")):
         for record in sorted(site.glob("*.dist-info/RECORD")):

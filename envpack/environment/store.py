@@ -104,10 +104,7 @@ def index_of(prefix: Path) -> Path:
 
 
 def write_index(prefix: Path, entries: Iterable[Entry] | None = None) -> None:
-    """Record size, time stamp, inode and mode of every file of an environment.
-
-    Nothing is recorded if the inventory cannot be read, or the store is read-only.
-    """
+    """Record size, time stamp, inode and mode of every file, if the inventory can be read and the store written."""
     with contextlib.suppress(OSError, ValueError):
         entries = read_inventory(prefix) if entries is None else entries
         paths = [INVENTORY, *(entry.path for entry in entries if entry.kind != "folder")]
@@ -164,10 +161,7 @@ def differing(folder: Path, entries: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def discard(prefix: Path, damaged: Iterable[str], cache: Path) -> None:
-    """Remove a damaged environment from the store, and what the cache made it of as far as that shares the damage.
-
-    The caller holds the lock of the environment.
-    """
+    """Remove a damaged environment, whose lock the caller holds, and what shares its damaged files."""
     inodes = set()
     for path in damaged:
         with contextlib.suppress(OSError):

@@ -87,10 +87,7 @@ def version_findings(model: Model) -> Iterator[Finding]:
 
 
 def content_findings(model: Model) -> Iterator[Finding]:
-    """Files of a model that are missing, as far as its backend shows which it needs, or that are git-lfs pointers.
-
-    And an environment that no server reads.
-    """
+    """Files that a model's backend needs and lacks, git-lfs pointers, and an environment that no server reads."""
     if model.is_foreign:
         yield from (finding for finding in version_findings(model) if finding.severity == "error")
     yield from pointer_findings(model.folder, None)
@@ -286,10 +283,7 @@ def _of_folder(model: Model, folder: Path, release: Release) -> Iterator[Finding
 
 
 def _of_programs(folder: Path, *, own_stub: bool) -> Iterator[Finding]:
-    """Programs of an environment that have lost their executable bits, as those from object storage have.
-
-    A release's own stub finds its Python through ``bin/python3``; envpack's does not need it.
-    """
+    """Programs without executable bits, as from object storage; only a release's own stub needs ``bin/python3``."""
     programs = sorted(file.name for file in (folder / "bin").glob("*") if _is_program(file))
     lost = [name for name in programs if not (folder / "bin" / name).stat().st_mode & 0o111]
     if not lost:

@@ -221,10 +221,7 @@ def reshaped(shape: Sequence[int], dims: Sequence[int], target: Sequence[int]) -
 
 
 def deliver(outputs: Sequence[RawTensor], config: Any) -> tuple[RawTensor, ...]:
-    """The outputs of a response in the shapes that clients see, which ``reshape`` changes.
-
-    Raises `ModelFailed` for an output that a server would send with a shape that does not hold its elements.
-    """
+    """The outputs in the shapes that clients see; raises `ModelFailed` for a shape that does not hold its elements."""
     declared: Mapping[str, Any] = {entry.name: entry for entry in config.output}
     return tuple(_delivered(tensor, declared.get(tensor.name), config) for tensor in outputs)
 

@@ -224,10 +224,7 @@ class Limit:
                     self._stopped_for += time.monotonic() - self._stopped_at
 
     def wait(self, until: float, attempt: Callable[[float], _Found]) -> _Found:
-        """Wait until a time, by several attempts.
-
-        Returns the first true result of an attempt; the last one, which is false, if the time is over.
-        """
+        """Wait by several attempts; returns the first true result of one, or the last if the time is over."""
         while True:
             left = until - self.now()
             found = attempt(max(0.0, min(left, _SLICE)))

@@ -148,10 +148,7 @@ class LocalModel:
         return Responses(open_, self._responses(open_))
 
     def infer_batch(self, requests: Sequence[Request]) -> list[list[Response]]:
-        """Run a client's requests that wait together, in the batches that the configuration makes of them.
-
-        Returns the responses to each, without `NOTHING`; one that is refused has an error.
-        """
+        """The responses, without `NOTHING`, to a client's requests, in batches as the configuration makes them."""
         admitted = [self._admitted_or_refused(request) for request in requests]
         opened = [self._opened(request) for request in admitted if isinstance(request, Request)]
         waiting = batches([(open_.request, open_) for open_ in opened], self.config)
@@ -260,10 +257,7 @@ class LocalModel:
             yield self._delivered(open_.request, response), is_last
 
     def _await(self, batch: _Batch, open_: _Open, until: float) -> str:
-        """Wait until the batch of a request has been executed.
-
-        Returns why the process was ended, which it is if the batch has not been executed by a time; else ``""``.
-        """
+        """Wait until a batch has been executed; returns why its process was ended if it was not in time."""
         if self._limit.wait(until, batch.done.wait):
             return ""
         text = self.process.end(self._missing(open_))

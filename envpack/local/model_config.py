@@ -70,11 +70,7 @@ def completion_fault(answer: str) -> str:
 
 
 def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
-    """What becomes of a configuration when the model has completed it.
-
-    Returns the configuration, and the JSON that the model is initialized with. A server does not take over a
-    completion that does not fit its schema, but hands it to the model all the same.
-    """
+    """A configuration as the model completed it, and the JSON that the model is initialized with, misfits included."""
     from google.protobuf import json_format
 
     merged, document = copy.deepcopy(config), json.loads(answer)

@@ -112,10 +112,7 @@ _FILE_OPTIONS = ("--find-links", "--no-index", "--no-binary", "--only-binary")  
 
 
 def _write_own_indexes(folder: Path, lines: Sequence[str], requirements: Requirements) -> Path:
-    """Write the requirements that have an index of their own as a project, the only form in which uv takes one.
-
-    The folder must be private, because addresses can contain passwords.
-    """
+    """Write requirements with own indexes as a project, into a private folder: addresses can have passwords."""
     indexes = dict(requirements.indexes)
     own = [line.partition(" --hash=")[0] for line in lines if requirement_name(line) in indexes]
     text = ["[project]", 'name = "envpack-indexes"', 'version = "0"', f"dependencies = {json.dumps(own)}"]

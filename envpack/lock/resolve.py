@@ -293,10 +293,7 @@ class _Resolver:
         return wheels, digest
 
     def _provided_by(self, conda: Sequence[CondaPackage], requirements: Requirements) -> list[str]:
-        """Names, as pip knows them, of the Python packages in conda packages: those installed into a prefix.
-
-        Those that a pip requirement for the target names are left out: pip's replace them.
-        """
+        """Names, as pip knows them, of conda's Python packages, without those that a pip requirement replaces."""
         from envpack.conda.engine import install_conda
 
         if len(conda) <= 1:  # Python alone

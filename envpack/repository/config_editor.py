@@ -48,11 +48,7 @@ def set_execution_environment(text: str, path_value: str, where: str | Path) -> 
 
 
 def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> str:
-    """Return ``text`` with ``parameters[key].string_value`` set to ``value``.
-
-    Comments, order and white space stay. If the key exists, only its string literal is replaced; otherwise a block is
-    added at the end. A second call changes nothing.
-    """
+    """The text with a parameter set: an existing literal is replaced, else a block is added at the end."""
     config = parse_config(text, where)
     if key in config.parameters and config.parameters[key].string_value == value:
         return text
@@ -63,10 +59,7 @@ def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> 
 
 
 def remove_parameter(text: str, key: str, where: str | Path) -> str:
-    """Return ``text`` without ``parameters[key]``, in the way of `set_string_parameter`.
-
-    Comments inside the removed block go with it.
-    """
+    """The text without a parameter, and without the comments in its block."""
     config = parse_config(text, where)
     if key not in config.parameters:
         return text

@@ -29,18 +29,12 @@ _TEST = re.compile(r"test_.*\.py|conftest\.py")
 
 
 def find_folder(repository: Path, name: str) -> Path | None:
-    """The folder of a repository that has a name from a configuration or from code; None if there is none.
-
-    Names of folders are compared, so that no text leads elsewhere or is too long for a path.
-    """
+    """The folder with a name from a configuration or code; compared, so that no text leads elsewhere."""
     return next((entry for entry in repository.iterdir() if entry.name == name and entry.is_dir()), None)
 
 
 def requirements_file(project: Project, folder: Path) -> Path | None:
-    """The requirements file of a model: named for it, in its folder, or named for all; None if there is none.
-
-    Raises an `InputError` as `envpack.requirements.format.find_requirements`.
-    """
+    """The requirements file of a model: named for it, in its folder, or named for all; None if there is none."""
     return project.of(folder.name).requirements or find_requirements(folder) or project.requirements
 
 
@@ -211,10 +205,7 @@ Stamps = frozenset[tuple[str, int, int]]
 
 
 def source_stamps(folder: Path, pattern: str = "*") -> Stamps:
-    """The files that a model is loaded from as they are now: its configuration, and what its versions hold.
-
-    What is removed meanwhile, or not readable, has no stamp.
-    """
+    """What a model is loaded from, as far as it can be read now: its configuration, and what its versions hold."""
     found = set()
     with contextlib.suppress(OSError):
         sources = [source for version in version_folders(folder) for source in version.rglob(pattern)]

@@ -63,12 +63,7 @@ def linked_path_fault(folder: Path, real_path: str) -> InputError | None:
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:
-    """Set the execution environment in the model's configurations, and create config.pbtxt if it does not exist.
-
-    Each file is replaced in one step, config.pbtxt last, and none of them if `edited_configs` raises an error.
-
-    Returns whether a file changed.
-    """
+    """Set the environment in all configurations of a model, config.pbtxt last, or in none; whether a file changed."""
     edited = edited_configs(model, path_value, backend, start)
     for file, new in edited.items():
         write_text(real_path(file), new)

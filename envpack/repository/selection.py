@@ -13,11 +13,7 @@ from envpack.support.errors import EnvpackError, InputError, system_error
 
 
 def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Circles of ensembles that run each other; no model is in two of them.
-
-    Yields a model, the one that it runs, and so on back to the first, which is the first of ``steps`` in the
-    circle.
-    """
+    """Circles of ensembles that run each other, each from its first model back to it; no model is in two."""
     remaining = dict(steps)
     places = {name: place for place, name in enumerate(steps)}
     while True:
@@ -45,10 +41,7 @@ def in_loading_order(
     called: Callable[[Model], Sequence[str]] = lambda _: (),
     may_call_any: Callable[[Model], bool] = lambda _: False,
 ) -> tuple[Model, ...]:
-    """Models and those that they need, each after those that it needs.
-
-    An ensemble needs the models that it runs, and code the models that it calls. Code may call in a circle.
-    """
+    """Models and those that they run or call, each after those that it needs; code may call in a circle."""
     known = {model.name: model for model in wanted}
     needs: dict[str, tuple[str, ...]] = {}
     pending = list(wanted)
@@ -131,10 +124,7 @@ def examine_readable(folder: Path) -> tuple[Model | None, tuple[EnvpackError, ..
 
 
 def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
-    """Models of any backend, as far as they can be read: those that are named and the ones that they run, or all.
-
-    Returns the models, and the errors of the others, each by the name of its folder; the named ones come first.
-    """
+    """Named models, or all, with those that they run, of any backend; and errors of others, by their folders' names."""
     pending = [model_name(repository, name) for name in names] or [folder.name for folder in model_folders(repository)]
     if not pending:
         raise no_models(repository)

@@ -73,10 +73,7 @@ def parse_spec(text: str) -> CondaSpec:
 
 
 def _version_before_build(text: str) -> str:
-    """The version in front of a build, ``""`` without one.
-
-    A build follows after a blank, or after a ``=`` that is not part of an operator.
-    """
+    """The version before a build, which follows a blank, or a ``=`` that is no operator; ``""`` without one."""
     last = max(text.rfind(mark) for mark in _NOT_IN_BUILD)
     if 0 < last < len(text) - 1 and text[last] == "=" and text[last - 1] not in "=<>!~,|":
         return text[:last]

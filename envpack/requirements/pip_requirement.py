@@ -144,10 +144,7 @@ def check_length(text: str, line: PipLine) -> None:
 
 
 def read_requirement(text: str, line: PipLine) -> str | Project:
-    """Read a requirement without its options.
-
-    Returns the requirement as PEP 508 writes it, a local wheel as ``name @ file:///…``; or a project.
-    """
+    """A requirement as PEP 508 writes it, without options, a local wheel as ``name @ file:///…``; or a project."""
     check_length(text, line)
     body, marker = _split_marker(text)
     if _VCS.search(body):

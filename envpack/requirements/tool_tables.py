@@ -169,10 +169,7 @@ class ToolTables:
         return found + [f"--exclude-newer-package {name}={self._date(date)}" for name, date in of_packages.items()]
 
     def source(self, name: str) -> tuple[str, str]:
-        """Where ``[tool.uv.sources]`` has a package from.
-
-        Returns ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if it names the package not.
-        """
+        """The source of a package: ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if none is named."""
         source = self._sources().get(name)
         if source is None:
             return "", ""

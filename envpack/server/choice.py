@@ -76,10 +76,7 @@ class ServerSpec:
         return dataclasses.replace(self, said=self.said.saying(**said))
 
     def all_arguments(self, models: tuple[Model, ...]) -> tuple[str, ...]:
-        """Arguments for tritonserver.
-
-        Models load one at a time if several backends would unpack environments at the same time.
-        """
+        """Arguments for tritonserver: models load one at a time if several backends would unpack environments."""
         careful = (ONE_AT_A_TIME,) if len(unpacking_backends(models)) > 1 else ()
         return (*careful, *self.settings.server_arg)
 

@@ -297,10 +297,7 @@ class ContainerRuntime(ContainerSettings):
         return bool(self._known_image())
 
     def _known_image(self) -> str:
-        """The name under which the daemon stores the image, ``""`` if it does not have it.
-
-        Podman prefixes the names of locally built images with ``localhost/``.
-        """
+        """The image's name in the daemon, with ``localhost/`` for podman's own; ``""`` if the daemon lacks it."""
         import docker
 
         names = (self.image, f"localhost/{self.image}") if self.daemon.name == "podman" else (self.image,)

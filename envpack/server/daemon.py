@@ -168,10 +168,7 @@ _HEADER = 8  # of each frame of the daemon's stream: stream number, three zero b
 
 
 class ContainerShell:
-    """A shell in a container, started by the first `run`, as the container's own user.
-
-    Several threads can use it; it runs one script at a time.
-    """
+    """A shell in a container as its own user, started by the first `run`; it runs one script at a time."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -180,10 +177,7 @@ class ContainerShell:
         self._turn = threading.RLock()
 
     def run(self, script: str, argument: str) -> bytes:
-        """Run a script and return its standard output.
-
-        The output is empty if the container has ended, or if it is above 64 MiB or not complete within 10 s.
-        """
+        """The standard output of a script; empty if the container has ended, and for more than 64 MiB or 10 s."""
         import docker
         import requests
 

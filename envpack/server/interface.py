@@ -46,10 +46,7 @@ class Server(Protocol):
         """Address of the HTTP endpoint, without a trailing slash."""
 
     def log(self, since: int = 0, until: int | None = None) -> str:
-        """The output of the server and its stubs so far; beginning and end of it if it is longer than 4 MiB.
-
-        All of it, or what is between two positions in bytes.
-        """
+        """The output between two positions in bytes; of more than 4 MiB, the beginning and the end."""
 
     def log_size(self) -> int:
         """How much was output so far, in bytes."""
@@ -58,16 +55,10 @@ class Server(Protocol):
         """Whether the server process has ended."""
 
     def children(self, of: int | None = None) -> tuple[Process, ...]:
-        """The entries of the process table that are children of the server, or of its child ``of``.
-
-        Zombies are included.
-        """
+        """The children of the server, or of its child ``of``, in the process table, with zombies."""
 
     def watched(self, pid: int) -> tuple[Process, ...]:
-        """The entries of the process table that a child of the server watches: it has a descriptor (pidfd) of each.
-
-        They need not be its descendants.
-        """
+        """The processes, with zombies, of which a child has a descriptor (pidfd); they need not be its descendants."""
 
     def orphans(self) -> tuple[Process, ...]:
         """Living processes of models that are no longer descendants of the server, because their parents ended."""
@@ -115,10 +106,7 @@ class Server(Protocol):
         """Leave the server running after the block that started it; returns how to reach and how to stop it."""
 
     def stop(self, *, force: bool = False) -> StopResult:
-        """Stop the server, wait for its end, and remove what it left behind.
-
-        Returns how it ended. Further calls return the first result.
-        """
+        """Stop the server, and remove what it left behind; further calls return the first result."""
 
 
 class Runtime(Protocol):

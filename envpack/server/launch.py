@@ -148,10 +148,7 @@ _LOG = ("--log-format=default", "--log-file=", "--log-info=true", "--log-warning
 def link_backends(
     installation: ServerInstallation, destination: Path, extra: Path | None = None, utilities: Path | None = None
 ) -> tuple[str, ...]:
-    """Create a private backend directory, mostly from links, so that nothing is written to the installation.
-
-    Returns the names of the Python backends, ``python`` first.
-    """
+    """Create a private backend directory, mostly from links; returns the Python backends, ``python`` first."""
     source = installation.backends / "python"
     python = destination / "python"
     python.mkdir(parents=True)

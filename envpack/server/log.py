@@ -90,10 +90,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
 
 
 def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
-    """The Python stack of an aborted stub: ``file:line in function``, innermost first.
-
-    Only envpack's stub writes its stack when it receives SIGABRT.
-    """
+    """The Python stack that envpack's stub writes on SIGABRT: ``file:line in function``, innermost first."""
     lines = log.partition(_STANDING)[2].splitlines()
     matches = [match for match in map(_STANDING_AT.match, lines) if match]
     own = [match for match in matches if _is_of_the_model(match["file"], model_folder)]
@@ -233,10 +230,7 @@ def unquoted(text: str) -> str:
 
 
 def last_started_stub(log: str) -> str:
-    """Name in the last "Starting Python backend stub" line, or ``""``.
-
-    The name is the model's while the configuration is auto-completed, and the instance's afterwards.
-    """
+    """Name in the last launch: the model's while its configuration is completed, else the instance's; or ``""``."""
     for line in reversed(log.splitlines()):
         if _LAUNCH.search(line):
             words = line.rstrip('"').replace("'", "").split()

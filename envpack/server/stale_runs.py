@@ -32,10 +32,7 @@ _ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is re
 
 
 def this_owner() -> str:
-    """Identifier of this process: boot id, process-id namespace, process id and start time.
-
-    Process ids are reused, and each container has its own.
-    """
+    """Identifier of this process: boot, namespace, process id and start time, since ids are used again."""
     pid = os.getpid()
     return f"{_boot_id()}/{_pid_namespace()}/{pid}/{proc.start_time(pid)}"
 

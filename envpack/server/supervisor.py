@@ -66,10 +66,7 @@ class _Reports:
 
 
 class Supervisor:
-    """A server that ends with this process, whatever ends this process.
-
-    The server ends as well when this object is no longer used. Any thread can ask how the server ended.
-    """
+    """A server that ends when this process ends, or this object is not used any more."""
 
     def __init__(self, home: Path, log: BinaryIO) -> None:
         orders, results = os.pipe(), os.pipe()
@@ -144,10 +141,7 @@ class Supervisor:
         self._order(DETACH)
 
     def end(self) -> tuple[str, ...] | None:
-        """Kill the server and everything that it started, and remove what it made.
-
-        Returns one phrase for each leftover; None if the supervisor was killed.
-        """
+        """Kill all that the server started, and remove what it made; returns leftovers, None from a killed program."""
         self._order(END)
         self._wait_until_over()
         left = self._reports.get("left")

@@ -92,11 +92,7 @@ def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
 
 
 def difference(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> str:
-    """The first difference in one phrase, or ``""``.
-
-    The shape counts if one is expected. Floating-point elements may differ by the tolerance, and NaN equals NaN; all
-    other elements must be equal.
-    """
+    """The first difference in one phrase, or ``""``; a shape counts if it is expected, and NaN equals NaN."""
     if expected.datatype != actual.datatype:
         return f"type {actual.datatype} instead of {expected.datatype}"
     if len(expected.data) != len(actual.data):

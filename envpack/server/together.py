@@ -29,10 +29,7 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
 
 
 def stream_together(client: Client, messages: Sequence[InferMessage], *, timeout: float) -> list[Stream]:
-    """Send requests to a decoupled model as `infer_together` does; see `Client.stream_message`.
-
-    Returns for each request the responses in the order in which they came, or why the stream is not complete.
-    """
+    """As `infer_together`, for a decoupled model: its responses in order, or why the stream is not complete."""
 
     def read(response: http.client.HTTPResponse, lines: Iterator[bytes]) -> list[Event]:
         try:

@@ -57,10 +57,7 @@ def copy_recipe(name: str, destination: Path) -> None:
 
 
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
-    """Write a model, and the models that it sends requests to, into a repository.
-
-    Returns the folders of the models, first that of the model itself.
-    """
+    """Write a model, and those that it sends requests to, into a repository; returns their folders, its own first."""
     known = example_files("templates")
     if template not in known:
         raise UsageError("unknown-template", f"unknown template {template!r}", f"known: {', '.join(known)}")

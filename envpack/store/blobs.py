@@ -35,10 +35,7 @@ def blobs_of(content: BinaryIO, sizes: Sequence[int]) -> tuple[Blob, ...]:
 
 
 def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress, *, again: bool = False) -> int:
-    """Put the blobs of a file into a store.
-
-    Returns how many bytes were sent; what the store has is not sent, unless ``again``.
-    """
+    """Send the blobs of a file that a store lacks, or all of them ``again``; returns how many bytes were sent."""
     offsets: dict[Blob, int] = {}
     at = sent = 0
     for blob in blobs:

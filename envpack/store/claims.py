@@ -148,10 +148,7 @@ def claimed(
     waiting: Callable[[], object],
     expiry: float = EXPIRY,
 ) -> Iterator[bool]:
-    """Wait until this process may make the content of a key, or until another one has made it.
-
-    Yields whether this process has to make it: false if there is a record now.
-    """
+    """Wait for the turn to make the content of a key; yields false if another process has made it."""
     reported = False
     while (claim := take(objects, f"claims/{kind}/{key}/", clock, expiry)) is None:
         if not reported:

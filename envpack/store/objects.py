@@ -176,10 +176,7 @@ class Objects:
         return True
 
     def _unchanged(self, path: str, tag: str) -> dict[str, str] | str | None:
-        """The condition that an object was not written since it had a tag; None if it was.
-
-        Google Cloud Storage compares generations instead of tags.
-        """
+        """The condition that an object has a tag, for Google's store its generation; None if it was written since."""
         if self.location.scheme in ("s3", "az"):
             return {"e_tag": tag}
         meta = self._ask(lambda store: self._library.head(store, path))

@@ -94,10 +94,7 @@ def target_from_interpreter(
 
 
 def target_from_prefix(prefix: Path, *, find_headers: Callable[[str], Path] | None = None) -> StubTarget:
-    """Find the Python of an execution environment, a conda prefix, or unpacked packages of a distribution.
-
-    The Python may be for another machine.
-    """
+    """Find the Python, perhaps of another machine, of an environment, a prefix, or a distribution's packages."""
     libraries = [found for folder in _LIBRARY_FOLDERS for found in sorted(prefix.glob(f"{folder}/libpython3.*.so.1.0"))]
     if not libraries:
         raise _without_library(prefix)

@@ -76,10 +76,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def required_abi(files: Iterable[Path]) -> AbiRequirements:
-    """The newest symbol versions that any of the files requires.
-
-    Files that are not readable as ELF (test data, other systems) are ignored.
-    """
+    """The newest symbol versions that any of the files requires; what is no ELF, as test data, is ignored."""
     return newest_abi(map(_required_by, files))
 
 

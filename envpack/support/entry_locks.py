@@ -64,10 +64,7 @@ def being_made(entry: Path, waiting: Callable[[], object] | None = None) -> Iter
 
 @contextlib.contextmanager
 def removable(entry: Path) -> Iterator[bool]:
-    """Yield whether an entry can be removed in the block: whether no process makes or uses it.
-
-    The lock file is removed after the block if there is no entry any more.
-    """
+    """Yield whether no process makes or uses an entry; after the block, the lock goes with an entry that is gone."""
     file = lock_of(entry)
     handle = _opened_without_use(file)
     try:

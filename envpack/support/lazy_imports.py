@@ -15,13 +15,7 @@ _NAME = re.compile(r"(\w+)(?: as \w+)?")
 
 
 def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make the names in the ``if TYPE_CHECKING:`` block of a package importable.
-
-    That block is the only list of the package's public names. Type checkers read it as plain imports; at run time each
-    name is imported at its first use.
-
-    Returns ``__getattr__``, ``__dir__`` and ``__all__`` for the package with this ``__name__`` and ``__file__``.
-    """
+    """``__getattr__``, ``__dir__`` and ``__all__`` for the names that a package imports for type checkers."""
     modules = _modules_of(Path(file))
     names = sorted(modules)
 
@@ -34,9 +28,6 @@ def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
 
 def _modules_of(file: Path) -> dict[str, str]:
-    """The module of each name that the file imports for type checkers only.
-
-    A parser of Python would take milliseconds.
-    """
+    """The module of each name in ``if TYPE_CHECKING:``; a parser of Python would take milliseconds."""
     block = file.read_text(encoding="utf-8").partition("\nif TYPE_CHECKING:\n")[2].partition("\nelse:\n")[0]
     return {name: module for module, lines, line in _IMPORT.findall(block) for name in _NAME.findall(lines or line)}

@@ -164,10 +164,7 @@ _PROGRAMS: ContextVar[RunningPrograms | None] = ContextVar("programs", default=N
 
 
 class RunningPrograms:
-    """The programs that `run` has started within one `stoppable` block or one `context`, in any thread.
-
-    They belong to the block around it as well, so they end with that, too.
-    """
+    """The programs that `run` has started in one `stoppable` block or `context`; they belong to that around it, too."""
 
     def __init__(self) -> None:
         self._outer = _PROGRAMS.get()
@@ -269,10 +266,7 @@ def _output_of(child: subprocess.Popen[bytes], text: bytes, timeout: float | Non
 
 
 def follow(command: Sequence[str | Path], *, env: Mapping[str, str], on_line: Callable[[str], None]) -> int:
-    """Run a program to its end, and pass on each line of its output and errors as soon as it is written.
-
-    Returns the exit status; a negative number is the signal that ended it.
-    """
+    """Run a program, and pass on each line that it writes at once; a negative exit status is a signal's number."""
     with _started(command, env, subprocess.DEVNULL, subprocess.STDOUT) as child:
         for line in child.stdout or ():
             on_line(line.decode("utf-8", "replace").rstrip("\n"))
@@ -357,10 +351,7 @@ class ErrorPattern:
 def error_from_output(
     patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
 ) -> EnvironmentBuildError | StorageError:
-    """The error for a program's output: what the system refused if it says so, else of the first pattern.
-
-    The last pattern matches everything. The fields fill the braces in messages and hints.
-    """
+    """The error for a program's output: what the system refused, else of the first pattern, with fields filled in."""
     if refused := refused_by_system(output, storage):
         return refused
     pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))

@@ -159,10 +159,7 @@ def temporaries_of(destination: Path) -> Iterator[Path]:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed.
-
-    Returns false if another process holds the lock, or the file system does not support locks.
-    """
+    """Lock an open file until it is closed; false if another process has it, or without locks in the file system."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -82,10 +82,7 @@ class List:
 
 
 class Table:
-    """A mapping: its values by key, each with the location of the key.
-
-    Each getter raises an `InputError` with the line if the value has another type.
-    """
+    """A mapping: its values, each with the key's location, which the errors of getters name."""
 
     def __init__(self, location: Location) -> None:
         self.location = location

@@ -20,10 +20,7 @@ _PARTIAL = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}"
 
 @contextlib.contextmanager
 def temp_dir(purpose: str) -> Iterator[Path]:
-    """Yield an empty folder that only this user can read; it is removed after the block.
-
-    Folders of killed processes are removed first, because they can contain passwords.
-    """
+    """Yield an empty private folder for the block; those of killed processes, which may hold passwords, go first."""
     _remove_stale()
     # It gets its name only if it is locked, so that no other process takes it for that of a killed one.
     new = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}{purpose}-"))

@@ -311,10 +311,7 @@ class ServedRepository:
             (folder / entry.name).symlink_to(entry.absolute())
 
     def place(self, name: str, *, besides: Collection[str] = ()) -> tuple[str, ...]:
-        """Place a model as it is now, and what it runs and calls besides, each with an environment.
-
-        Returns the names of all these, each after those that it needs.
-        """
+        """Place a model as it is now, and all that it needs, with environments; the names, the needed ones first."""
         models = {name: open_model(self._project.repository / name, foreign=True)}
 
         def needs(name: str) -> tuple[str, ...]:

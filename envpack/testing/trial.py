@@ -129,10 +129,7 @@ def try_model(
 
 
 def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> tuple[Answer, ...]:
-    """The answer to the first generated request that the model accepts; to the plainest if it refuses all.
-
-    They are those of `envpack verify`, in its order; none for a model without inputs.
-    """
+    """The answer to the first of the requests of verify that the model accepts; to the plainest if it refuses all."""
     refused: list[Answer] = []
     attempts = Attempts(config, asks=sends_requests(folder))
     for filling, request in attempts:

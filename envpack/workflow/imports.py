@@ -44,10 +44,7 @@ def refuse_missing_requirements(model: Model, python: str) -> None:
 def requirement_warnings(
     model: Model, requirements: Requirements, python: str, packages: Collection[str] | None
 ) -> Iterator[str]:
-    """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them.
-
-    ``packages`` are the names of all packages of the environment, None while they are not known.
-    """
+    """What requirements leave out, what is not read, and imports beyond ``packages``, if these are known yet."""
     yield from requirements.warnings
     if not requirements.source and (near := _unread(model)):
         file, named = near

@@ -111,11 +111,7 @@ def with_another_python(
     error: EnvironmentBuildError,
     progress: Progress,
 ) -> Project:
-    """The project with the Python of this machine that is nearest to the release's, for a build that has none.
-
-    Raises the error of that build if the user or the model names a Python, if the error has another cause, or if this
-    machine has no Python.
-    """
+    """The project with the nearest Python of this machine; raises the error if it is about something else."""
     if isinstance(source, TakenOver) or python is None or python.named or error.kind not in NO_INTERPRETER:
         raise error
     if LOCAL_CHANNEL not in source.channels:

@@ -74,10 +74,7 @@ def _obtained(
     push: Callable[[_Got, bool], None],
     progress: Progress,
 ) -> _Got:
-    """What this machine has found, else what the store has, else what is made now.
-
-    With `SharedStore.push` the store has it afterwards. While this machine makes it, others wait for it.
-    """
+    """What is here, else in the store, else made now; with `SharedStore.push`, others wait, and the store gets it."""
     if found and not store.push:
         return found
 

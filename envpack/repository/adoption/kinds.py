@@ -147,10 +147,7 @@ def _mlflow(uri: str) -> str:
 
 
 def inspect_artifact(text: str, *, python: str = "", native: bool = False) -> Artifact:
-    """Read what a path, or ``module:function`` below the current folder, says of itself; nothing of it is executed.
-
-    The user's Python counts for an artifact that names none. A native ONNX file is left to Triton's ONNX Runtime.
-    """
+    """Read what a path, or ``module:function``, says of itself; ``python`` counts if it names none."""
     path, function = whole_path(Path(text)), _FUNCTION.fullmatch(text)
     if path.exists():
         found = _read(path, python, native=native)

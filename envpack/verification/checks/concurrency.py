@@ -53,10 +53,7 @@ _Requests = tuple[SmokeRequest, ...]
 
 @dataclass(frozen=True)
 class Conversation:
-    """The requests of one client, in their order: one, or those of a sequence, with the answers that they get alone.
-
-    There are no answers if the model refuses a request by itself.
-    """
+    """One client's requests in their order, with the answers alone; none if the model refuses one by itself."""
 
     requests: _Requests
     answers: tuple[Responses, ...]
@@ -286,10 +283,7 @@ def _first_mismatch(expected: tuple[Responses, ...], found: tuple[Responses, ...
 
 
 def shortened(found: Responses, alone: Responses, items: int) -> Responses:
-    """The responses, their outputs cut where those end that a request gets alone.
-
-    ``items`` are the first dimensions that are no length: an output with another number of items stays as it is.
-    """
+    """The responses, their outputs cut to shapes that they have alone, if the first ``items`` dimensions agree."""
     if len(found) != len(alone):
         return found
     shapes = [{tensor.name: tensor.shape for tensor in response} for response in alone]
