@@ -17,7 +17,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.launch import find_server
 from envpack.server.process import is_free
 from envpack.settings.project import Project
-from envpack.support.errors import ServerError, UsageError
+from envpack.support.errors import ServerError, misuse
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.verification.stub_processes import instances
@@ -85,14 +85,10 @@ def opened_debugger(project: Project, names: Sequence[str], port: int | None) ->
         yield None
         return
     if len(names) != 1:
-        raise _usage("name the one MODEL that --debug is for; what it needs is loaded as well")
+        raise misuse("dev", "name the one MODEL that --debug is for; what it needs is loaded as well")
     if open_model(project.repository / names[0]).is_ensemble:
-        raise _usage(f"{names[0]} is an ensemble, which has no code; name one of its steps")
+        raise misuse("dev", f"{names[0]} is an ensemble, which has no code; name one of its steps")
     check_debug_port(port)
     utilities = find_server().backends / "python/triton_python_backend_utils.py"
     with opened_instruments(debug_port=port) as tools:
         yield Debugger(names[0], tools, utilities)
-
-
-def _usage(message: str) -> UsageError:
-    return UsageError("usage", message, "envpack dev --help says what it takes")

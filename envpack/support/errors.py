@@ -56,6 +56,10 @@ class UsageError(EnvpackError):
     exit_code = 2
 
 
+def misuse(command: str, message: str) -> UsageError:
+    return UsageError("usage", message, f"envpack {command} --help says what it takes")
+
+
 class InputError(EnvpackError):
     """A file or folder of the user is invalid: configuration, requirements, model."""
 

@@ -21,7 +21,7 @@ from envpack.settings.releases import find_release
 from envpack.settings.table import Settings
 from envpack.stub.inspection import StubFacts, inspect_stub as read_facts
 from envpack.support.bounded_reading import refuse_pointer
-from envpack.support.errors import Finding, InputError, StubError, UsageError, storage_errors
+from envpack.support.errors import Finding, InputError, StubError, UsageError, misuse, storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import Progress
@@ -74,7 +74,7 @@ def inspect_path(
     """Inspect an image by its address, a file or folder, a model by its name, or the repository."""
     if path is not None and path.startswith("oci://"):
         if environment or sbom:
-            raise _usage("--environment applies to stubs and --sbom to environments; this is an image")
+            raise misuse("inspect", "--environment applies to stubs and --sbom to environments; this is an image")
         return inspect_image(path, said, trust, progress, strict=strict)
     place = _existing(path, repository)
     if trust is not None:
@@ -82,14 +82,14 @@ def inspect_path(
     match identify(place):
         case "models":
             if environment or sbom:
-                raise _usage("--environment applies to stubs and --sbom to environments; these are models")
+                raise misuse("inspect", "--environment applies to stubs and --sbom to environments; these are models")
             return inspect_models(place, said, strict=strict)
         case "environment":
             if environment:
-                raise _usage("--environment applies to stubs; this is an environment")
+                raise misuse("inspect", "--environment applies to stubs; this is an environment")
             return inspect_environment(place, said.triton or "", strict=strict, sbom=sbom, limit=limit)
     if sbom or strict:
-        raise _usage("--sbom and --strict apply to environments; this is neither a folder nor an archive")
+        raise misuse("inspect", "--sbom and --strict apply to environments; this is neither a folder nor an archive")
     return inspect_stub(place, environment, said.triton or "")
 
 
@@ -104,11 +104,9 @@ def _existing(path: str | None, repository: Path) -> Path:
         raise UsageError("usage", f"{path} is no address of an image, oci://registry/name:tag", fix)
     open_project(repository)  # raises an error if there is none
     what = f"{path!r} does not exist, and is no model of the repository {repository.absolute()}"
-    raise UsageError("usage", what, no_such_model(repository / path).hint) if "/" not in path else _usage(what)
-
-
-def _usage(message: str) -> UsageError:
-    return UsageError("usage", message, "envpack inspect --help says what it takes")
+    raise (
+        UsageError("usage", what, no_such_model(repository / path).hint) if "/" not in path else misuse("inspect", what)
+    )
 
 
 # One of these is in what remains of an environment that lacks a file which servers need.

@@ -18,7 +18,7 @@ from envpack.server.choice import ServerSpec, served_from_container  # noqa: F40
 from envpack.settings.project import Project
 from envpack.store.location import Location, parse_location
 from envpack.store.objects import Objects
-from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
+from envpack.support.errors import EnvpackError, InputError, ModelsError, misuse
 from envpack.support.placed_files import CONFIG_NAME
 from envpack.support.progress import Progress
 from envpack.verification.checks.server import check_repository
@@ -38,24 +38,20 @@ def server_spec(project: Project, address: str = "") -> ServerSpec:
     """How the settings let a server run; one that loads published models is a process."""
     said, settled = project.said, project.of().saying(**({"runtime": "process"} if address else {}))
     if address and (said.runtime == "docker" or said.image):
-        raise _usage("a server loads published models as a process of this machine, not in a container")
+        raise misuse("verify", "a server loads published models as a process of this machine, not in a container")
     runtime = settled.runtime
     named = f"--runtime {runtime}" if address or said.runtime else f"runtime {runtime} in {project.file}"
     settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
     of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
     if runtime == "docker" and said.server:
-        raise _usage(f"--server is for a process of this machine, and {named} starts a container")
+        raise misuse("verify", f"--server is for a process of this machine, and {named} starts a container")
     if of_containers and (runtime == "process" or said.server):
         process = "--server" if said.server else named
         are = "is" if len(of_containers) == 1 else "are"
-        raise _usage(f"{' and '.join(of_containers)} {are} for containers, and {process} starts none")
+        raise misuse("verify", f"{' and '.join(of_containers)} {are} for containers, and {process} starts none")
     spec = ServerSpec(settled, backends=backends_folder(project), samples=project.repository.absolute())
     spec.all_variables()  # what is wrong with them is an error before any work
     return spec
-
-
-def _usage(message: str) -> UsageError:
-    return UsageError("usage", message, "envpack verify --help says what it takes")
 
 
 def verify_models(
@@ -73,7 +69,7 @@ def check_published(address: str) -> None:
     if address.startswith("oci://"):
         parse_image_address(address)
     elif parse_location(address).folder:
-        raise _usage("a folder of this machine is no address for others")
+        raise misuse("verify", "a folder of this machine is no address for others")
 
 
 def _verify_published(
