@@ -81,10 +81,11 @@ class Client:
         return Client(self.url, timeout=self.timeout, version=version)
 
     def live(self) -> bool:
-        return self._succeeds("/v2/health/live")
-
-    def ready(self, model: str) -> bool:
-        return self._succeeds(f"{self._path(model)}/ready")
+        try:
+            self._send("GET", "/v2/health/live", timeout=2.0)
+        except RequestError:
+            return False
+        return True
 
     def server_version(self) -> str:
         return str(self._json("GET", "/v2").get("version", ""))
@@ -162,13 +163,6 @@ class Client:
 
     def _path(self, model: str) -> str:
         return f"/v2/models/{model}/versions/{self._version}" if self._version else f"/v2/models/{model}"
-
-    def _succeeds(self, path: str) -> bool:
-        try:
-            self._send("GET", path, timeout=2.0)
-        except RequestError:
-            return False
-        return True
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
         value = _parsed(self._send(method, path, timeout=self._control_timeout).content)
