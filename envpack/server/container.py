@@ -32,6 +32,7 @@ from envpack.server.stale_runs import (
     this_owner,
 )
 from envpack.settings.releases import Release, all_releases
+from envpack.support.errors import Finding
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import protect
 
@@ -271,6 +272,9 @@ class ContainerServer(ContainerProcfs):
 class ContainerRuntime(ContainerSettings):
     """Runs a server in a container; implements `envpack.server.interface.Runtime`."""
 
+    default_stub: Path | None = None
+    instead_of: Finding | None = None
+
     @property
     def name(self) -> str:
         return self.daemon.name
@@ -281,17 +285,9 @@ class ContainerRuntime(ContainerSettings):
         return tag[1] if tag and tag[1] in all_releases() else ""
 
     @property
-    def default_stub(self) -> Path | None:
-        return None
-
-    @property
     def host(self) -> Host:
         known: Release | None = all_releases().get(self.release)
         return image_host(known) if known else Host(f"the image {self.image}", "", "", "")
-
-    @property
-    def instead_of(self) -> None:
-        return None
 
     def has_image(self) -> bool:
         return bool(self._known_image())

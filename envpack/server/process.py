@@ -171,6 +171,8 @@ class ProcessServer:
 class ProcessRuntime:
     """Runs an installed server; implements `envpack.server.interface.Runtime`."""
 
+    name = "process"
+    image = ""
     installation: ServerInstallation
     port: int | None = None  # on 127.0.0.1; None selects a free one
     environment: Mapping[str, str] = field(default_factory=dict)  # in addition to the default variables
@@ -180,14 +182,6 @@ class ProcessRuntime:
     _: KW_ONLY
     instead_of: Finding | None = None
     utilities: Path | None = None  # in place of the backend's triton_python_backend_utils.py
-
-    @property
-    def name(self) -> str:
-        return "process"
-
-    @property
-    def image(self) -> str:
-        return ""
 
     @property
     def release(self) -> str:
