@@ -203,8 +203,7 @@ def _other_prefix(model: Model, environment: Path, served_from: str) -> list[str
 
 
 def server_arguments(deployment: Deployment) -> tuple[str, ...]:
-    several = len(deployment.unpacking) > 1
-    one_at_a_time = (ONE_AT_A_TIME,) if several else ()
+    one_at_a_time = (ONE_AT_A_TIME,) if len(deployment.unpacking) > 1 else ()
     return ("tritonserver", f"--model-repository={deployment.served_from}", *one_at_a_time)
 
 

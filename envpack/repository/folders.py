@@ -61,7 +61,6 @@ def looks_like_model(folder: Path) -> bool:
     user may not read may be a model too: to open it is then an error of this model alone. The one that every file
     system of its own has, for root, is none.
     """
-    files = {known.file for known in KNOWN}
     try:
         check_enterable(folder)
         if (folder / CONFIG_NAME).is_file():
@@ -69,7 +68,7 @@ def looks_like_model(folder: Path) -> bool:
         versions = version_folders(folder)
         if versions and _backend_in_name(folder) in BACKENDS:
             return True
-        return any((version / file).exists() for version in versions for file in files)
+        return any(map(_has_model, versions))
     except PermissionError:
         return folder.name != "lost+found"
 

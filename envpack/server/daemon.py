@@ -13,7 +13,7 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,13 +126,10 @@ def _connect(address: str) -> Daemon:
         client = docker.DockerClient(base_url=address, timeout=_ANSWER_SECONDS)
         with contextlib.closing(client):  # closes the connections that this request opens
             components = client.version().get("Components") or []
-            rootless = os.getuid() != 0 and _is_rootless(client.info())
+            info = client.info() if os.getuid() else {}
+    rootless = bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ())
     is_podman = any("podman" in str(component.get("Name", "")).lower() for component in components)
     return Daemon(client, "podman" if is_podman else "docker", address, rootless)
-
-
-def _is_rootless(info: Mapping[str, Any]) -> bool:
-    return bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ())
 
 
 def _host_of_context() -> str:

@@ -154,7 +154,8 @@ def link_backends(
     python.mkdir(parents=True)
     _place_library(source, python / _LIBRARY)
     (python / _UTILITIES).symlink_to(utilities or source / _UTILITIES)
-    _link_default_stub(installation, python / STUB_NAME)
+    # The backend rejects every model if its directory has no stub. /bin/false ends with status 1, too.
+    _place_stub(default_stub(installation) or Path("/bin/false"), python / STUB_NAME)
     names = ["python"]
     for folder in (*_folders_in(extra), *_folders_in(installation.backends)):
         link = destination / folder.name
@@ -212,15 +213,6 @@ def default_stub(installation: ServerInstallation) -> Path | None:
     release = all_releases().get(installation.release or DEFAULT_RELEASE)
     own = installation.stubs.get(release.python if release else "")
     return own or next(iter(installation.stubs.values()), None)
-
-
-def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
-    """Link a stub into the Python backend's own directory.
-
-    The backend rejects every model if its directory has no stub, even models that have their own.
-    """
-    # /bin/false ends with status 1, too.
-    _place_stub(default_stub(installation) or Path("/bin/false"), link)
 
 
 def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path | None) -> None:

@@ -243,7 +243,8 @@ def stub_reports(log: str) -> dict[str, StubReport]:
     found: dict[str, StubReport] = {}
     for line in log.splitlines():
         _, marker, rest = line.partition(STUB_REPORT)
-        entry = _first_object(rest) or _first_object(_unescaped(rest)) if marker else None
+        unescaped = rest.replace('\\"', '"').replace("\\\\", "\\")
+        entry = _first_object(rest) or _first_object(unescaped) if marker else None
         if entry is not None and isinstance(entry.get("instance"), str):
             report = _read_report(entry)
             found[report.instance] = report
@@ -276,10 +277,6 @@ def _first_object(text: str) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _unescaped(text: str) -> str:
-    return text.replace('\\"', '"').replace("\\\\", "\\")
 
 
 _HEAD, _TAIL = 1 << 20, 3 << 20  # bytes of an excerpt

@@ -110,11 +110,9 @@ def difference(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> str:
 
 
 def _is_close(wanted: float, found: float, tolerance: Tolerance) -> bool:
-    if math.isnan(wanted) or math.isnan(found):
-        return math.isnan(wanted) and math.isnan(found)
-    if math.isinf(wanted) or math.isinf(found):
-        return wanted == found
-    return abs(wanted - found) <= tolerance.atol + tolerance.rtol * abs(wanted)
+    if wanted == found or (math.isnan(wanted) and math.isnan(found)):
+        return True
+    return math.isfinite(wanted) and abs(wanted - found) <= tolerance.atol + tolerance.rtol * abs(wanted)
 
 
 def _format(value: Value) -> str:
@@ -190,7 +188,7 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
     """Read the response to ``GET /v2/models/<name>/config``: the JSON form of Triton's ModelConfig."""
     largest_batch = int(config.get("max_batch_size", 0))
     batched = largest_batch > 0
-    groups = config.get("instance_group", ())
+    groups, batching = config.get("instance_group", ()), config.get("dynamic_batching", {})
     instances = sum(int(group.get("count", 1)) * max(1, len(group.get("gpus", ()))) for group in groups)
     return ServedConfig(
         inputs=tuple(_tensor(entry, batched=batched) for entry in config.get("input", ())),
@@ -201,14 +199,10 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
         instances=instances,
         merges="dynamic_batching" in config,
         ragged=any(entry.get("allow_ragged_batch") for entry in config.get("input", ())),
-        refuses=_has_queue_policy(config.get("dynamic_batching", {})),
+        refuses=any(value for name, value in batching.items() if name.endswith("queue_policy")),
         iterative=bool(config.get("sequence_batching", {}).get("iterative_sequence", False)),
         sequences_at_once=_sequences_at_once(config, max(largest_batch, 1) * max(instances, 1)),
     )
-
-
-def _has_queue_policy(dynamic_batching: dict[str, Any]) -> bool:
-    return any(value for name, value in dynamic_batching.items() if name.endswith("queue_policy"))
 
 
 def _sequences_at_once(config: Mapping[str, Any], slots: int) -> int:

@@ -38,7 +38,7 @@ def in_use(entry: Path, *, recorded: bool = True) -> Iterator[None]:
     In a cache that this user cannot write to, nothing is recorded, and an entry without lock file is not locked. A look
     at an entry that is no use of it is not ``recorded``.
     """
-    handle = _locked(lock_of(entry), fcntl.LOCK_SH, _nothing)
+    handle = _locked(lock_of(entry), fcntl.LOCK_SH, lambda: None)
     try:
         if handle is not None and recorded:
             _touch(handle)
@@ -49,10 +49,10 @@ def in_use(entry: Path, *, recorded: bool = True) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def being_made(entry: Path, waiting: Callable[[], object] | None = None) -> Iterator[None]:
+def being_made(entry: Path, waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Let no other process make, use or remove an entry during the block; ``waiting`` is called once if one does."""
     entry.parent.mkdir(parents=True, exist_ok=True)
-    handle = _locked(lock_of(entry), fcntl.LOCK_EX, waiting or _nothing)
+    handle = _locked(lock_of(entry), fcntl.LOCK_EX, waiting)
     try:
         yield
         if handle is not None:
@@ -190,7 +190,3 @@ def _try(handle: int, operation: int) -> bool:
 def _touch(handle: int) -> None:
     with contextlib.suppress(OSError):  # the file belongs to another user
         os.utime(handle)
-
-
-def _nothing() -> None:
-    pass

@@ -82,7 +82,8 @@ def parse_index(content: bytes) -> tuple[tuple[Descriptor, str], ...]:
     """Read an index: the manifests in it, each with its platform, as ``"linux/amd64"``."""
     document = _document(content, INDEX)
     try:
-        return tuple((_descriptor(entry), _platform(entry.get("platform"))) for entry in document["manifests"])
+        entries = [(_descriptor(entry), entry.get("platform")) for entry in document["manifests"]]
+        return tuple((found, f"{on.get('os')}/{on.get('architecture')}" if on else "") for found, on in entries)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is no index of images") from error
 
@@ -121,7 +122,3 @@ def _descriptor(document: Mapping[str, Any]) -> Descriptor:
         str(document.get("artifactType", "")),
         {str(name): str(value) for name, value in (document.get("annotations") or {}).items()},
     )
-
-
-def _platform(found: Any) -> str:
-    return f"{found.get('os')}/{found.get('architecture')}" if found else ""
