@@ -34,11 +34,7 @@ _COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest
 
 
 def suspect_files(folder: Path, key: str) -> tuple[Entry, ...] | None:
-    """The files of a placed folder whose size or time stamp is not that of their original in the store; none is read.
-
-    Without the original, for example on another machine, the size decides. ``None`` if nothing lists the files: the
-    inventory is missing, or not the one that the manifest names.
-    """
+    """Files of a placed folder unlike their originals by size or time stamp; ``None`` if nothing lists them."""
     entries = _listed(folder)
     if entries is None:
         return None
@@ -63,11 +59,7 @@ def _listed(folder: Path) -> tuple[Entry, ...] | None:
 
 
 def changed_files(folder: Path, key: str) -> tuple[str, ...]:
-    """The files of a placed folder that differ from its inventory, by path; only suspects are read.
-
-    In place of a link may be what it leads to: object storage keeps no links. A damaged inventory is all that is named,
-    since nothing else lists the files.
-    """
+    """The files of a placed folder that differ from its inventory; in place of a link may be what it leads to."""
     suspects = suspect_files(folder, key)
     if suspects is None:
         return (INVENTORY,)

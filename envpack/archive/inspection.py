@@ -46,10 +46,7 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
 
 
 def damage_of(environment: Path) -> str:
-    """What of a placed folder or archive was changed since envpack placed it, ``""`` if nothing is known of that.
-
-    Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
-    """
+    """What was changed of an environment since envpack placed it, ``""`` if nothing is known of that."""
     metadata = read_metadata(environment)
     if not metadata or not environment.exists():
         return ""

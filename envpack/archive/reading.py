@@ -221,11 +221,7 @@ class _Archive(tarfile.TarFile):
 
 
 class _PlainInfo(tarfile.TarInfo):
-    """A member as tarfile reads it, without what only harms.
-
-    Rejected are sparse files, in which a few bytes expand to a file of any size, and pax headers that tarfile would
-    read for hours.
-    """
+    """A member without what only harms: sparse files, which can have any size, and pax headers that take hours."""
 
     def _proc_pax(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
         self._expect(tarfile_, lambda content: _check_pax(content[: self.size]))

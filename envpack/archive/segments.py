@@ -187,11 +187,7 @@ def compressor() -> str:
 
 
 def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
-    """Entries in the order of an archive: envpack's own first, then by package, then by path.
-
-    Packages with the libraries that decide whether a stub can start come first, so that a check does not have to
-    decompress the whole archive.
-    """
+    """Entries as archives have them: envpack's own, then packages, first those that a check of the stub reads."""
     early = {entry.package for entry in entries if entry.path.startswith(("lib/libpython3", "lib/libstdc++"))}
     ordered = sorted(
         entries, key=lambda entry: (entry.package != OWN, entry.package not in early, entry.package, entry.path)

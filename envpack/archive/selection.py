@@ -50,10 +50,7 @@ class Selection:
         return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()
 
     def of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-        """The entries that leave the store, in the same order.
-
-        Links to excluded files are excluded too. The files that every environment needs always stay.
-        """
+        """The entries that leave the store, in order, with what each environment needs; no links to excluded files."""
         useless, useful = _matcher("", DEFAULT_EXCLUDE), _matcher("", DEFAULT_INCLUDE)
         excluded = _matcher("exclude", self.exclude) if self.exclude else None
         included = _matcher("include", (*_ALWAYS, *self.include))

@@ -82,11 +82,7 @@ def member(name: str, content: bytes) -> bytes:
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
-    """Check that servers accept the names of these entries, in a folder as in an archive.
-
-    Servers from 26.06 reject an archive with a member below a link, an absolute name or one with ``..``; older ones
-    write such a member outside of the environment.
-    """
+    """Check that servers accept these names: older ones write a member below a link outside of the environment."""
     links = {entry.path: entry.target for entry in entries if entry.kind == "link"}
     escaping = set(escaping_links(links))
     seen: set[str] = set()

@@ -75,11 +75,7 @@ def compile_packages(
 
 
 def differing_files(entry: Path) -> list[str]:
-    """The files of an entry of the cache whose byte code was changed, as paths below it.
-
-    Raises:
-        OSError, ValueError, AttributeError: one is missing, or the digests are damaged.
-    """
+    """The changed files of an entry, as paths below it; raises what reading a missing or damaged file raises."""
     return [path for path, digest in read_json(entry / _DIGESTS).items() if sha256_of(entry / path) != digest]
 
 

@@ -137,11 +137,7 @@ def keep_package(cache: Path, *, sha256: str, file: str, fill: Callable[[Path], 
 
 
 def default_channel() -> Path:
-    """The folder of the user's own channel: ``$XDG_DATA_HOME/envpack/channels/own``.
-
-    It is not in the cache: other machines and lockfiles name the folder, and its packages may not be reproducible
-    after the interpreters of this machine change.
-    """
+    """The user's own channel; not in the cache, since lockfiles name it, and its packages may not be reproducible."""
     return data_root() / "channels" / "own"
 
 

@@ -123,11 +123,7 @@ def _is_wanted(interpreter: Interpreter, preference: PythonPreference) -> bool:
 
 
 def _complaint(interpreter: Interpreter, *, headers: bool, glibc: str) -> str:
-    """Why an interpreter does not fit, as a noun phrase; ``""`` if it does.
-
-    Of the files that need a C library, only the program and the library are known here; all others are when the
-    interpreter is made a package.
-    """
+    """Why an interpreter does not fit, by its program and library, as a noun phrase; ``""`` if it does."""
     if interpreter.free_threaded:
         return f"no GIL, and {FREE_THREADED}"
     if not interpreter.library:

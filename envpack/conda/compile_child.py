@@ -41,10 +41,7 @@ def code_in(file):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 
 def has_varying_order(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Whether a constant, or one in code, is a set that Python before 3.11 writes in another order each time.
-
-    The order is that of hashes, and the hash of a tuple with None depends on where None is in memory.
-    """
+    """Whether a constant has a set that Python before 3.11 orders by hashes, which vary: that of None is an address."""
     if isinstance(value, frozenset):
         return any(isinstance(item, tuple) and contains_address(item) for item in value)  # type: ignore[no-untyped-call]
     inner = value if isinstance(value, tuple) else getattr(value, "co_consts", ())

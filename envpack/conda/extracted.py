@@ -23,11 +23,7 @@ def folder_of(package: CondaPackage, packages: Path) -> Path:
 
 
 def differing_files(folder: Path) -> list[str]:
-    """The files of a package that are not as it was published, as paths below the folder; all are read.
-
-    Raises:
-        OSError, ValueError, LookupError, TypeError: its metadata are missing or damaged.
-    """
+    """The files of a package that are not as published, all of which are read; raises what damaged metadata raise."""
     read_json(folder / "info/index.json")
     if not (folder / "info/paths.json").exists():  # a package of before 2017, without digests
         listed = read_text(folder / "info/files").splitlines()

@@ -228,10 +228,7 @@ def _excluded(folder: str, names: list[str]) -> set[str]:
 
 
 def _undo_distribution_layout(library: Path) -> None:
-    """Make installers use ``site-packages`` in a copy of Debian's standard library.
-
-    Debian's interpreter has ``dist-packages`` compiled in as the search path, so a link leads from there.
-    """
+    """Let installers use ``site-packages``: a link leads there from Debian's ``dist-packages``."""
     (library / "sitecustomize.py").unlink(missing_ok=True)
     (library / "dist-packages").symlink_to("site-packages")
     local, usual = "prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'"

@@ -35,10 +35,7 @@ print(json.dumps({
 
 
 class Facts(TypedDict):
-    """What an interpreter says of itself; ``read`` are the files that it said it from.
-
-    ``glibc`` is read from its program and its library: the newest version of a symbol that they need of glibc.
-    """
+    """What an interpreter says of itself, the newest glibc that it needs, and the files that were ``read`` for that."""
 
     version: str
     prefix: str

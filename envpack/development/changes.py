@@ -328,10 +328,7 @@ def _may_repeat(file: Path, edited: set[Path]) -> bool:
 
 
 def _repeated(loads: _Loads, changed: frozenset[Path], edited: set[Path], now: Files) -> set[Path]:
-    """Files that have caused several loads, each within seconds after the one before: the model writes them.
-
-    They are the same each time, or others that come during each load.
-    """
+    """Files that have caused several loads, each within seconds after the one before: the model writes them."""
     if not changed:
         return set()
     is_quick = time.time() < loads.ended + _QUICK

@@ -177,10 +177,7 @@ def _outcome(changed: int, copied: CopyResult, variables: Sequence[str]) -> str:
 
 
 def _adopted(owners: Owners, files: Sequence[PrefixFile], copied: CopyResult, drift: Sequence[ReplacedFile]) -> Owners:
-    """Owners of a copied environment: with files that no record lists, and files that were edited.
-
-    Byte code is compiled again, so its changes do not count.
-    """
+    """Owners of a copied environment, with unlisted and edited files; byte code is compiled again."""
     of = {file.path: UNKNOWN for file in files} | owners.of
     replaced = {replaced.path for replaced in owners.changed}
     edited = [file for file in drift if file.path not in replaced]

@@ -65,10 +65,7 @@ def read_record_rows(file: Path) -> list[list[str]]:
 
 
 def damaged_wheels(prefix: Path, minor: str) -> frozenset[str]:
-    """The normalised names of packages of which an installed file is not as the ``RECORD`` of their wheel says.
-
-    All files are read, except those of which several packages have one of their own.
-    """
+    """Packages with a file, of theirs alone, that is not as the ``RECORD`` of their wheel says."""
     site = f"lib/python{minor}/site-packages"
     listed = [
         (os.path.normpath(f"{prefix}/{site}/{row[0]}"), row[1].removeprefix("sha256="), record.parent)

@@ -89,10 +89,7 @@ def _rewrite_scripts(folder: Path, built_at: Sequence[Path], minor: str) -> set[
 
 
 def relocatable_script(content: bytes, built_at: Sequence[Path], *, minor: str) -> bytes:
-    """A script without an interpreter below one of ``built_at`` in its first line.
-
-    For long paths installers write lines that start Python from ``/bin/sh``, in two forms; both are replaced.
-    """
+    """A script without an interpreter below ``built_at``, which long paths let ``/bin/sh`` start in two forms."""
     folders = b"|".join(re.escape(os.fsencode(folder)) for folder in built_at)
     direct = rb"#![ \t]*(?:" + folders + rb")/bin/python[\d.]*([^\n]*)\n"
     trampoline = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + folders + rb")/bin/python[\d.]*['\"]?([^\n]*)\n' '''\n"

@@ -115,10 +115,7 @@ def version_missing(model: Model) -> Finding:
 
 
 def code_findings(model: Model, python: str) -> Iterator[Finding]:
-    """Syntax in the code of a model that its Python, ``""`` if unknown, refuses for certain.
-
-    This Python knows all syntax from 3.7 to itself. What a line is indented by is right or wrong for every Python.
-    """
+    """Syntax that a model's Python refuses for certain, as far as this Python knows it; ``""`` is an unknown one."""
     known = re.fullmatch(r"3\.(\d{1,3})", python)
     for number in model.served_versions():
         file = file_in(model.folder / str(number), model.config.default_model_filename or "model.py")

@@ -195,10 +195,7 @@ def build_wheels(requirements: Requirements, target: Target, python: Path, cache
 
 
 def _refuse_own_sources(project: Path, named: Set[str], target: Target) -> None:
-    """Refuse a project whose ``[tool.uv.sources]`` decide on a dependency that the requirements do not name.
-
-    uv reads them in the project; its wheel does not contain them.
-    """
+    """Refuse a project whose ``[tool.uv.sources]``, which its wheel lacks, decide on an unnamed dependency."""
     file = project / "pyproject.toml"
     source = Source(file, read_project(file) if file.is_file() else "", target)
     for name in map(requirement_name, read_required(source)):

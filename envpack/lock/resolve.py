@@ -142,11 +142,7 @@ def can_try(requirements: Requirements, options: LockOptions) -> bool:
 
 
 def resolves(requirements: Requirements, target: Target, options: LockOptions) -> bool:
-    """Whether requirements resolve for a target. Nothing is installed, and no interpreter becomes a package.
-
-    Raises:
-        EnvpackError: the answer is unknown, for example because a channel does not respond.
-    """
+    """Whether requirements resolve for a target; raises an `EnvpackError` if that is unknown, as without a network."""
     try:
         if LOCAL_CHANNEL not in options.channels:
             channels = resolve_channels(options, target, SILENT)

@@ -71,10 +71,7 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
 
 
 def edited_configs(model: Model, path_value: str, backend: str, start: str) -> dict[Path, str]:
-    """The new texts of those configurations of a model that change when they name an environment; config.pbtxt last.
-
-    The custom configurations that run the model with the Python backend are edited like config.pbtxt.
-    """
+    """The new texts of configurations, custom ones too, that an environment's name changes; config.pbtxt last."""
     after_keyword = path_value.removeprefix(MODEL_DIRECTORY)
     if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):
         what = f"{path_value!r} is neither absolute nor inside the model's folder"

@@ -27,12 +27,7 @@ _OF_MACHINE = ("platform_release", "platform_version")  # nothing is known about
 
 
 def reduced_marker(text: str, target: Target, extras: Collection[str] = ()) -> str | None:
-    """A marker without the terms that extras and a target decide.
-
-    Terms about Python stay if the target's Python is unknown, or if they hold only for some of its patches.
-
-    Returns the other terms, ``""`` if the marker is true, ``None`` if it is false.
-    """
+    """A marker without the terms that extras and a target decide; ``""`` if it is true, ``None`` if false."""
     if not text:
         return ""
     found = _reduced(Marker(text)._markers, target, frozenset(extras))  # noqa: SLF001 - the library has no public terms

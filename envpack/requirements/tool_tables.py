@@ -82,10 +82,7 @@ class ToolTables:
             raise self._unread("[tool.poetry.dependencies]", "poetry lock", "[tool.poetry.dependencies")
 
     def _refuse_settings_elsewhere(self) -> None:
-        """Refuse settings of uv that decide about packages in another file.
-
-        uv reads a ``uv.toml`` in place of the settings in ``[tool.uv]``, and without either the next ones above.
-        """
+        """Refuse a ``uv.toml``, which uv reads in place of ``[tool.uv]``; without both, it reads those above."""
         own, *above = self._source.path.absolute().parents
         for folder in (own, *(() if "uv" in self._tools else above)):
             file, project = folder / "uv.toml", None if folder == own else self._project_in(folder)

@@ -134,10 +134,7 @@ def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], ht
 
 
 def _limits(settings: ContainerSettings) -> dict[str, int]:
-    """No core dumps, and no limit above this process's own, which a daemon in a container cannot exceed.
-
-    Without an explicit value podman requests the highest possible number of processes.
-    """
+    """No core dumps, and no limit above our own; without a number, podman requests the highest of processes."""
     limits = {"nofile": _at_most(_MOST_FILES, resource.RLIMIT_NOFILE), "core": 0}
     if settings.daemon.name == "podman":
         limits["nproc"] = _at_most(_MOST_PROCESSES, resource.RLIMIT_NPROC)

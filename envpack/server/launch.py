@@ -235,10 +235,7 @@ def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path |
 
 
 def library_path(installation: ServerInstallation, home: Path) -> str:
-    """The server's ``LD_LIBRARY_PATH``, which it passes to a shell unquoted: a link in ``home`` where that would fail.
-
-    A virtual environment may be in a folder whose name has blanks.
-    """
+    """The server's ``LD_LIBRARY_PATH``; a link in ``home`` where a shell, which gets it unquoted, would split it."""
     wanted = installation.library_path
     if not shell_fault(wanted) or not Path(wanted).is_dir():
         return wanted

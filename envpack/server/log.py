@@ -166,10 +166,7 @@ def plain_lines(log: str) -> tuple[str, ...]:
 
 
 def request_failures(log: str) -> dict[str, str]:
-    """The last error of each model instance that failed to process requests, or was restarted, by its name.
-
-    With the variable ENVPACK_LOG_FAILURES=1 they have their traceback; otherwise they are cut to one line.
-    """
+    """The last error, or restart, of each instance by its name; in one line unless ENVPACK_LOG_FAILURES=1."""
     found: dict[str, str] = {}
     for severity, text in _messages(log):
         failure = _FAILURE.match(text) if severity == "E" else None

@@ -113,10 +113,7 @@ def split_variables(raw: bytes) -> dict[str, str]:
 
 
 def open_files(pid: int) -> list[str]:
-    """Paths of the files that a process has open, and of its working folder.
-
-    That of a removed file ends with " (deleted)", so it is not taken for a new file of the same name.
-    """
+    """Paths of a process's open files and of its working folder; that of a removed one ends with " (deleted)"."""
     targets = (link(pid, name) for name in ("cwd", *(f"fd/{name}" for name in names(pid, "fd"))))
     return [target for target in targets if target]
 

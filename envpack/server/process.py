@@ -285,10 +285,7 @@ def _kept_modes(folders: Iterable[str]) -> Iterator[None]:
 
 
 def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
-    """Wait for the server's own first response; returns whether it came in time.
-
-    What answers on its port may be another program, which has taken the port since it was looked at.
-    """
+    """Whether the server itself answers in time: another program may have taken the port since."""
     client = Client(server.url, timeout=2)
     until = time.monotonic() + seconds
     while time.monotonic() < until and not server.ended():

@@ -23,11 +23,7 @@ _MOST = 1 << 20  # bytes
 
 
 def server_variables(entries: Sequence[str]) -> dict[str, str]:
-    """The variables that ``env`` gives models: ``NAME=VALUE``, or a name alone for the value that this process has.
-
-    Raises:
-        UsageError: an entry names no variable, or one that this process does not have.
-    """
+    """The variables of ``env``: ``NAME=VALUE``, or a name of this process; `UsageError` for another one."""
     found = {}
     for entry in entries:
         name, equals, value = entry.partition("=")

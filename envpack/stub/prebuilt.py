@@ -24,11 +24,7 @@ COMPRESSED = ".zst"
 
 
 def find_prebuilt(cell: Cell, cache: Path, progress: Progress) -> Path | None:
-    """The stub for all releases from ``triton-envpack-stubs``, unpacked into the cache; ``None`` if it has none.
-
-    The package is used only if the same version of envpack built it from the same sources, and if the stub has the
-    checksum that the manifest lists. A compiler that the user names compiles.
-    """
+    """The intact stub for all releases from ``triton-envpack-stubs`` of this version, unless a compiler is named."""
     folder = package_folder(PACKAGE)
     if cell.releases or cell.toolchain != "auto" or folder is None:
         return None

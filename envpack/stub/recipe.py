@@ -152,10 +152,7 @@ class Recipe:
 
     @property
     def entry(self) -> str:
-        """Name of the stub in the cache.
-
-        Of the Python only the minor version and the configuration header count, since the stub depends on nothing else.
-        """
+        """Name of the stub in the cache; of the Python, the minor version and a header decide on it."""
         target = self.cell.target
         configuration = sha256_of(target.configuration)
         pybind11 = sha256_of(pybind11_folder(target.minor) / PYBIND11_VERSION)

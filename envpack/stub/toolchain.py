@@ -44,11 +44,7 @@ class Toolchain:
 
 
 def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: str = "", oldest: str = "") -> Toolchain:
-    """Find the compiler of this machine, or zig in its wheel; ``auto`` selects the first that fits the arguments.
-
-    What it makes is to run with the glibc ``oldest``: where this machine's compiler makes what does not, zig is taken
-    if it is here.
-    """
+    """The compiler of this machine, or zig; ``auto`` takes the first whose results run with the glibc ``oldest``."""
     check_glibc(glibc)
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)

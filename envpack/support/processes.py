@@ -211,10 +211,7 @@ class RunningPrograms:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[RunningPrograms]:
-    """Allow another thread to stop the programs that `run` starts within the block.
-
-    A thread is within the block if it runs in a copy of its context (`contextvars.copy_context`).
-    """
+    """Let another thread stop the programs of the block, and of threads that run in a copy of its context."""
     programs = RunningPrograms()
     token = _PROGRAMS.set(programs)
     try:

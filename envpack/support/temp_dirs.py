@@ -61,10 +61,7 @@ def _is_unlocked(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def partial_folder(directory: Path) -> Iterator[Path]:
-    """Yield an empty folder in another one; it is removed after the block.
-
-    It is locked as long as its process runs: that of another machine may have another cache.
-    """
+    """Yield an empty folder in another one for the block; locked, since another machine may have another cache."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as partial:
         handle = os.open(partial, os.O_RDONLY)
         try:

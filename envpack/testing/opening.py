@@ -91,10 +91,7 @@ _DECOUPLED = "the model is decoupled, so its responses come by stream(), on a se
 
 
 class LocalModels:
-    """Implements `envpack.testing.model.Models` by one process for each model.
-
-    What models print goes to the output of this process, where pytest captures it.
-    """
+    """Implements `envpack.testing.model.Models` by a process for each model, with the output of this one."""
 
     def __init__(self, server: LocalServer, log: Sequence[LogLine]) -> None:
         self._server, self._log = server, log

@@ -27,10 +27,7 @@ _QUANTISATION = _JPEG.index(b"\xff\xdb") + 5  # the factor of the mean brightnes
 
 
 def content(kind: Content, number: int, parts: int = 1) -> bytes:
-    """A small content of a kind, which differs from those of other numbers.
-
-    A text has so many words, and an image or sound this part of its height or length; a JPEG has one size.
-    """
+    """A small content of a kind and number; ``parts`` are a text's words, or divide a picture or a sound."""
     return _MAKERS[kind](number, parts)
 
 

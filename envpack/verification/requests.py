@@ -187,10 +187,7 @@ def generate_other(config: ServedConfig, request: SmokeRequest, filling: Filling
 
 
 def generate_longer(config: ServedConfig, request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
-    """Generate a request with several elements in variable dimensions, for one with a single element; None if none is.
-
-    Code for one element, such as ``float(array)`` or ``if array:``, fails for more.
-    """
+    """A request with several elements in variable dimensions, for which code for one fails; or None."""
     if filling.size != 1 or _elements(config, _LONGER) > _MOST_ELEMENTS:
         return None
     longer = next(generate_requests(config, replace(filling, size=_LONGER)), request)
