@@ -132,10 +132,6 @@ def _unless_whole(value: Any) -> str:
     return "" if is_whole else "must be a whole number from 0 on"
 
 
-def _unless_sequence(value: Any) -> str:
-    return "" if isinstance(value, str) else _unless_whole(value)
-
-
 def _unless_boolean(value: Any) -> str:
     return "" if isinstance(value, bool) else "must be a boolean"
 
@@ -144,7 +140,7 @@ def _unless_boolean(value: Any) -> str:
 _KEPT_BY_SERVER: Mapping[str, Callable[[Any], str]] = {
     "timeout": _unless_whole,
     "priority": _unless_whole,
-    "sequence_id": _unless_sequence,
+    "sequence_id": lambda value: "" if isinstance(value, str) else _unless_whole(value),
     "sequence_start": _unless_boolean,
     "sequence_end": _unless_boolean,
     "binary_data_output": lambda _: "",

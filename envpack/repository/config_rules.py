@@ -57,11 +57,8 @@ def later_fields(config: Any, release: str) -> Iterator[tuple[str, str]]:
 def config_faults(config: ModelConfig, folder: Path, *, is_complete: bool) -> Iterator[str]:
     """What keeps a model from being loaded, by its configuration, to which its code or its backend may add."""
     yield from _fixed_faults(config, folder)
-    if is_complete:
-        yield from _declaration_faults(config)
-
-
-def _declaration_faults(config: ModelConfig) -> Iterator[str]:
+    if not is_complete:
+        return
     for kind, entries in (("input", config.input), ("output", config.output)):
         for entry in entries:
             if fault := _fault(entry, f"model {kind}", is_batched=config.max_batch_size > 0):

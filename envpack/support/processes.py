@@ -113,11 +113,6 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept
 
 
-def users_environment() -> dict[str, str]:
-    """All variables, for a program that the user has chosen, such as one that asks a key ring."""
-    return dict(os.environ)
-
-
 def bare_environment() -> dict[str, str]:
     """Variables for probing an interpreter: only PATH, a UTF-8 locale and ``PYTHONNOUSERSITE``."""
     return {"PATH": _DEFAULT_PATH, "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}

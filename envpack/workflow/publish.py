@@ -103,7 +103,9 @@ def publish_objects(
     plan = _plan(project, names, served_from=str(project.repository), packs=True)
     place = template.of if template else lambda _: parse_location(url)
     example = place("0" * 64)
-    _refuse_inside(example.folder, plan, url)
+    if example.folder is not None and is_inside(example.folder, plan):
+        what = "models cannot be published into their own repository: the next publication would contain this one"
+        raise UsageError("output-inside", what, f"give a folder outside of {plan.models[0].folder.parent}", url)
     obstore_for(url)  # it is missed before archives are packed
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.
@@ -143,13 +145,6 @@ def publish_objects(
 
 def _in_one_line(fault: tuple[str, str] | None) -> tuple[str, ...]:
     return ("; ".join(fault),) if fault else ()
-
-
-def _refuse_inside(folder: Path | None, plan: Deployment, url: str) -> None:
-    if folder is not None and is_inside(folder, plan):
-        what = "models cannot be published into their own repository: the next publication would contain this one"
-        fix = f"give a folder outside of {plan.models[0].folder.parent}"
-        raise UsageError("output-inside", what, fix, url)
 
 
 def _refuse_options(template: DigestAddress | None, *, delete: bool, prune: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.errors import InputError
-from envpack.support.processes import run, users_environment
+from envpack.support.processes import run
 from envpack.support.redaction import redact
 from envpack.support.text import one_line, printable_line
 
@@ -31,7 +32,8 @@ def _of_helper(name: object, registry: str, asked: str) -> dict[str, str] | None
     if found is None:
         raise failed("is not on PATH, or not executable")
     try:
-        ended = run([found, "get"], env=users_environment(), timeout=_PATIENCE, text=asked)
+        # It is the user's own program, which may need any of the user's variables.
+        ended = run([found, "get"], env=os.environ, timeout=_PATIENCE, text=asked)
     except subprocess.TimeoutExpired:
         raise failed(f"did not answer within {_PATIENCE:g} s") from None
     except OSError as error:
