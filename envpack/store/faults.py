@@ -59,17 +59,14 @@ def _unusable_service(location: Location, text: str) -> StorageError:
     if fault := tls_fault(text):
         return _unusable(location, fault.reason, fault.hint)
     proxy = proxy_to(location) if _PROXY.search(text) else ""
-    return _failing_proxy(location, proxy, text) if proxy else _unusable(location, _reason(text))
+    if not proxy:
+        return _unusable(location, _reason(text))
+    reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "it does not reach the store")
+    return _unusable(location, f"the proxy {proxy}: {reason}", proxy_hint("the store"))
 
 
 def _unusable(location: Location, reason: str, fix: str = _CHECK) -> StorageError:
     return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(location))
-
-
-def _failing_proxy(location: Location, proxy: str, text: str) -> StorageError:
-    reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "it does not reach the store")
-    what = f"the store cannot be used: the proxy {proxy}: {reason}"
-    return StorageError("store-unreachable", what, proxy_hint("the store"), str(location))
 
 
 def _bad_name(location: Location, key: str) -> StorageError:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeVar
 
 from envpack.store.faults import NO_BUCKET, absent, explained, forbidden
@@ -53,7 +54,7 @@ class Objects:
         self._answered = False
 
     @cached_property
-    def _library(self) -> Any:
+    def _obstore(self) -> Any:
         """The module obstore, which takes time to import."""
         return obstore_for(self.location)
 
@@ -79,7 +80,7 @@ class Objects:
         if not self._answered:
             try:
                 answer = interruptible(lambda: request(self._hasty))
-            except self._library.exceptions.BaseError as error:
+            except self._obstore.exceptions.BaseError as error:
                 if not _BUSY.search(str(error)):
                     raise
             else:
@@ -90,10 +91,9 @@ class Objects:
 
     def head(self, path: str) -> ObjectInfo | None:
         """What the store says of an object, ``None`` if there is none."""
-        obstore = self._library
         with self._errors():
             try:
-                return _info(self._ask(lambda store: obstore.head(store, path)))
+                return _info(self._ask(lambda store: self._obstore.head(store, path)))
             except FileNotFoundError:
                 return None
 
@@ -141,22 +141,20 @@ class Objects:
 
     def create(self, path: str, content: bytes) -> bool:
         """Write an object if there is none; whether it was written."""
-        obstore = self._library
-        exceptions = obstore.exceptions
+        exceptions = self._obstore.exceptions
         with self._errors():
             try:
                 self._make_folder()
-                self._ask(lambda store: obstore.put(store, path, content, mode="create", use_multipart=False))
+                self._ask(lambda store: self._obstore.put(store, path, content, mode="create", use_multipart=False))
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return False
         return True
 
     def write(self, path: str, content: bytes) -> str:
         """Write an object, or replace it; returns its tag."""
-        obstore = self._library
         with self._errors():
             self._make_folder()
-            result = self._ask(lambda store: obstore.put(store, path, content, use_multipart=False))
+            result = self._ask(lambda store: self._obstore.put(store, path, content, use_multipart=False))
             return _tag(result)
 
     def replace(self, path: str, content: bytes, tag: str) -> bool:
@@ -164,13 +162,13 @@ class Objects:
 
         A folder knows no such condition: another process can write between the comparison and the replacement.
         """
-        obstore, exceptions = self._library, self._library.exceptions
+        exceptions = self._obstore.exceptions
         with self._errors():
             try:
                 mode = self._unchanged(path, tag)
                 if mode is None:
                     return False
-                self._ask(lambda store: obstore.put(store, path, content, mode=mode, use_multipart=False))
+                self._ask(lambda store: self._obstore.put(store, path, content, mode=mode, use_multipart=False))
             except (exceptions.PreconditionError, FileNotFoundError):
                 return False
         return True
@@ -179,18 +177,17 @@ class Objects:
         """The condition that an object has a tag, for Google's store its generation; None if it was written since."""
         if self.location.scheme in ("s3", "az"):
             return {"e_tag": tag}
-        meta = self._ask(lambda store: self._library.head(store, path))
+        meta = self._ask(lambda store: self._obstore.head(store, path))
         if _tag(meta) != tag:
             return None
         return {"version": str(meta["version"])} if self.location.scheme == "gs" else "overwrite"
 
     def upload(self, path: str, content: Iterable[bytes], size: int) -> str:
         """Write a large object of a known size in parts; it appears when it is complete. Returns its tag."""
-        obstore = self._library
         with self._errors():
             self._make_folder()
             options = {"chunk_size": _part(size), "max_concurrency": _PARTS}
-            result = interruptible(lambda: obstore.put(self._patient, path, iter(content), **options))
+            result = interruptible(lambda: self._obstore.put(self._patient, path, iter(content), **options))
             return _tag(result)
 
     def copy(self, source: Objects, found: ObjectInfo, path: str) -> str | None:
@@ -199,14 +196,13 @@ class Objects:
         Returns the tag of the copy; ``None`` if the store has no whole copy of exactly that object: this kind of store
         copies nothing, or the object is too large for that, or has been written since it had its tag.
         """
-        obstore, folder = self._library, self.location.folder
-        if folder is not None or found.size > _MOST_COPIED:
+        if self.location.folder is not None or found.size > _MOST_COPIED:
             return None
         keys = (_key(source.location, found.path), _key(self.location, path))
         try:
-            interruptible(lambda: obstore.copy(self._bucket, *keys, overwrite=True))
+            interruptible(lambda: self._obstore.copy(self._bucket, *keys, overwrite=True))
             now, copy = source.head(found.path), self.head(path)
-        except (obstore.exceptions.BaseError, OSError, StorageError):
+        except (self._obstore.exceptions.BaseError, OSError, StorageError):
             return None
         if now is None or copy is None or (now.tag, now.size, copy.size) != (found.tag, found.size, found.size):
             return None
@@ -214,29 +210,18 @@ class Objects:
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
-        obstore = self._library
-
-        def listed(store: Any) -> list[ObjectInfo]:
-            found = (_info(meta) for batch in obstore.list(store, prefix or None) for meta in batch)
-            return [info for info in found if info.path]  # without the folder itself, which consoles make an object
-
-        return self._listed(listed)
+        found = self._listed(lambda store: [*chain.from_iterable(self._obstore.list(store, prefix or None))])
+        return [info for info in map(_info, found) if info.path]  # without the folder, which consoles make an object
 
     def list_here(self, folder: str = "") -> Sequence[ObjectInfo]:
         """The objects of a folder of the store, without those of the folders in it."""
-        obstore = self._library
-
-        def listed(store: Any) -> list[ObjectInfo]:
-            found = obstore.list_with_delimiter(store, folder or None)
-            return [info for info in map(_info, found["objects"]) if info.path]
-
-        return self._listed(listed)
+        found = self._listed(lambda store: self._obstore.list_with_delimiter(store, folder or None)["objects"])
+        return [info for info in map(_info, found) if info.path]
 
     def folders(self) -> Sequence[str]:
         """The names of the folders in the store's folder."""
-        obstore = self._library
         return self._listed(
-            lambda store: [str(prefix) for prefix in obstore.list_with_delimiter(store, None)["common_prefixes"]]
+            lambda store: [str(prefix) for prefix in self._obstore.list_with_delimiter(store, None)["common_prefixes"]]
         )
 
     def _listed(self, request: Callable[[Any], Sequence[_Answer]]) -> Sequence[_Answer]:
@@ -262,11 +247,10 @@ class Objects:
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""
-        obstore = self._library
         with self._errors():
             try:
                 if paths:
-                    self._ask(lambda store: obstore.delete(store, [*paths]))
+                    self._ask(lambda store: self._obstore.delete(store, [*paths]))
             except FileNotFoundError:  # the first that is missing ends the removal of several
                 for path in paths if len(paths) > 1 else ():
                     self.delete([path])
@@ -281,7 +265,7 @@ class Objects:
             with contextlib.suppress(OSError):  # the library reports it; a pipe would be waited for without limit
                 if not stat.S_ISREG((self.location.folder / path).stat().st_mode):
                     raise self.corrupt(path, "it is no file")
-        result = self._library.get(store, path, options=options)
+        result = self._obstore.get(store, path, options=options)
         return b"".join(self._bounded(result, path, most)), _info(result.meta)
 
     def _bounded(self, result: Any, path: str, most: int) -> Iterator[bytes]:
@@ -297,7 +281,7 @@ class Objects:
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         refuse_forked()
-        exceptions = self._library.exceptions
+        exceptions = self._obstore.exceptions
         try:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:

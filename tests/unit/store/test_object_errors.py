@@ -234,7 +234,7 @@ def test_a_part_is_as_long_as_it_was_asked_for(objects):
 
 def test_what_a_store_says_of_an_object_is_read(objects):
     objects.write("a", b"12345")
-    ((meta,),) = [*objects._library.list(objects._hasty)]
+    ((meta,),) = [*objects._obstore.list(objects._hasty)]
     assert _info(meta) == objects.head("a")
 
 
