@@ -21,7 +21,7 @@ from typing import Any, Literal
 from envpack.environment.inventory import INVENTORY, require_text
 from envpack.environment.records import conda_record_files, read_conda_record
 from envpack.settings.pythons import check_minor
-from envpack.support.bounded_reading import read_json, read_text
+from envpack.support.bounded_reading import read_json, read_text, sha256_of
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.memory import remember, remembered
 from envpack.support.placed_files import MANIFEST
@@ -227,7 +227,7 @@ def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dic
     regular = [file for file in files if not file.target]
     unknown = [file for file in regular if known.get(file.path, ())[:-1] != file.stamp]
     started = time.time()
-    read = chain.from_iterable(map_batches(lambda file: _digest(f"{prefix.root}/{file.path}"), unknown))
+    read = chain.from_iterable(map_batches(lambda file: sha256_of(prefix.root / file.path), unknown))
     fresh = dict(zip((file.path for file in unknown), read, strict=True))
     digests = {file.path: fresh.get(file.path) or str(known[file.path][-1]) for file in regular}
     if fresh or len(known) > len(regular):
@@ -236,11 +236,6 @@ def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dic
         kept = {file.path: (*file.stamp, digests[file.path]) for file in settled}
         remember(memory, {"schema": _SCHEMA, "files": kept})
     return digests
-
-
-def _digest(file: str) -> str:
-    with open(file, "rb") as content:  # noqa: PTH123 - text is faster
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _remembered(memory: Path) -> dict[str, tuple[int | str, ...]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.environment.inventory import INVENTORY, Entry, Package, read_inventory
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import CacheFolder, cache_folder
@@ -60,13 +60,8 @@ def read_environment(folder: Path) -> Environment | None:
     """The environment in a folder, ``None`` if there is none, or it is not complete or damaged."""
     try:
         manifest = read_json(folder / MANIFEST)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        return None
-    try:
-        return _from_manifest(manifest, folder)
-    except (KeyError, TypeError):
+        return _from_manifest(manifest, folder) if manifest["schema"] == SCHEMA else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError):
         return None
 
 
@@ -208,7 +203,6 @@ def _is_as_listed(path: str, entry: Entry) -> bool:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
             return False
-        with open(path, "rb") as content:  # noqa: PTH123
-            return hashlib.file_digest(content, "sha256").hexdigest() == entry.sha256
+        return sha256_of(Path(path)) == entry.sha256
     except OSError:
         return False
