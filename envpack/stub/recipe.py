@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import envpack
@@ -49,10 +50,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
     if is_intact(folder):
         mark_used(folder)
         return False
-
-    def waiting() -> None:
-        progress.detail("wait for another process that makes the same entry")
-
+    waiting = partial(progress.detail, "wait for another process that makes the same entry")
     with storage_errors(folder), being_made(folder, waiting):
         if is_intact(folder):
             return False
@@ -67,8 +65,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
 def is_intact(folder: Path) -> bool:
     """Whether an entry exists and is unchanged."""
     try:
-        expected = read_json(folder / _MANIFEST)
-        return bool(expected) and _digests(folder) == expected
+        return not changed_stub_files(folder)
     except (OSError, ValueError):
         return False
 
