@@ -104,11 +104,8 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
     environment = model.environment
     if model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).is_file():
         return
-    if environment is None:
-        yield from _early_findings(model, release)
-        return
     try:
-        python = read_environment_facts(environment).python
+        python = read_environment_facts(environment).python if environment else ""
     except InputError:
         return  # environment_findings reports it
     if python and python != release.python:
@@ -118,17 +115,11 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
         )
         fix = f"compile a stub for it: `envpack stub --python {python} --output {model.folder}`"
         yield fault("python-mismatch", model.folder, what, fix)
-    elif major_number(numpy_of(environment)) >= 2 and not release.numpy2:
+    elif environment and major_number(numpy_of(environment)) >= 2 and not release.numpy2:
         what = f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
         yield fault("numpy-unsupported", model.folder, what, fix)
-    else:
-        yield from _early_findings(model, release)
-
-
-def _early_findings(model: Model, release: Release) -> Iterator[Finding]:
-    """What the code of a model uses before the stub of a release adds it."""
-    if early := used_too_early(model.folder, model.code_file):
+    elif early := used_too_early(model.folder, model.code_file):
         name, place = early
         what = f"its code uses pb_utils.{name} when it is imported, and the stub of Triton {release.name} adds it later"
         fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
