@@ -107,7 +107,10 @@ class Comparison:
         """Upper bound for the size of a tar file of the listed files, in bytes; ``None`` without an inventory."""
         if self._listed is None:
             return None
-        return _size_of_tar(self._listed.values(), self.descriptions)
+        size = _SLACK + sum(len(content) + 4 * BLOCK for content in self.descriptions.values())
+        for entry in self._listed.values():
+            size += 9 * BLOCK + 4 * (len(entry.path) + len(entry.target)) + entry.size
+        return size
 
     def find_refused(self) -> None:
         for path in escaping_links(self._links):
@@ -126,7 +129,9 @@ class Comparison:
             result.find("unproven", "", f"it has no {INVENTORY}, so its files cannot be verified")
         else:
             self._compare(self._listed)
-            self._compare_descriptions()
+            content = hashlib.sha256(self.descriptions[INVENTORY]).hexdigest()
+            if result.manifest.get("content") != content:
+                result.find("changed", INVENTORY, f"its SHA-256 differs from the one in {MANIFEST}")
         result.packages = self._manifest_packages() or tuple(
             sorted(self._packages.values(), key=lambda package: (package.source, package.name))
         )
@@ -149,11 +154,6 @@ class Comparison:
                 continue
             written_later = result.form == "dir" and "/__pycache__/" in path and path.endswith(".pyc")
             result.find("unproven" if written_later else "added", path, "it is not in the inventory")
-
-    def _compare_descriptions(self) -> None:
-        content = hashlib.sha256(self.descriptions[INVENTORY]).hexdigest()
-        if self.result.manifest.get("content") != content:
-            self.result.find("changed", INVENTORY, f"its SHA-256 differs from the one in {MANIFEST}")
 
     def _manifest_packages(self) -> tuple[Package, ...]:
         try:
@@ -185,15 +185,6 @@ def _difference(seen: Entry, entry: Entry) -> str:
     if seen.size != entry.size:
         return f"{seen.size} bytes now, not {entry.size}"
     return "of the same size, with other content"
-
-
-def _size_of_tar(entries: Iterable[Entry], described: dict[str, bytes]) -> int:
-    """Upper bound for the size of a tar file of these entries, in bytes."""
-    size = _SLACK + sum(len(content) + 4 * BLOCK for content in described.values())
-    for entry in entries:
-        names = len(entry.path) + len(entry.target)
-        size += 8 * BLOCK + 4 * names + entry.size + BLOCK
-    return size
 
 
 def system_of(paths: Iterable[str]) -> str:

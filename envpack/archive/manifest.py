@@ -228,8 +228,7 @@ def describes(manifest: object, environment: Environment, selection: Selection, 
 
 def holds(folder: Path, environment: Environment, selection: Selection, final_prefix: str) -> bool:
     try:
-        manifest = read_json(folder / MANIFEST)
-        return describes(manifest, environment, selection, final_prefix)
+        return describes(read_json(folder / MANIFEST), environment, selection, final_prefix)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 

@@ -117,5 +117,4 @@ def on_cluster(address: str, plan: Callable[[], Sequence[Task]], console: Consol
     from envpack.fleet.client import carry_out_all
     from envpack.fleet.cluster import parse_address
 
-    cluster = parse_address(address)
-    return ClusterWork(address, carry_out_all(cluster, plan(), console))
+    return ClusterWork(address, carry_out_all(parse_address(address), plan(), console))

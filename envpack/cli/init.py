@@ -93,8 +93,8 @@ def _write_model(folder: Path, template: str, console: Console) -> None:
     models = copy_template(template, folder)
     console.end(", ".join(model.name for model in models))
     console.next_step("envpack", "build", "--repository", str(models[0].parent))
-    names = [model.name for model in models]
-    console.result({"template": template, "repository": models[0].parent, "models": names})
+    document = {"template": template, "repository": models[0].parent, "models": [model.name for model in models]}
+    console.result(document)
 
 
 def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console: Console) -> None:

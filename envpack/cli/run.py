@@ -109,8 +109,10 @@ def run(
             save_sample=save_sample,
         )
     _show(done.trial, console)
-    if save_sample:
-        _show_saved(done.saved, console)
+    if done.saved:
+        console.note(f"saved: {plain(str(done.saved))} has what was sent, and the answers")
+    elif save_sample:
+        console.warned("no sample is saved, because an answer is wrong")
     if memory:
         _show_memory(done, console)
     phases = done.phases if profile else {}
@@ -161,13 +163,6 @@ def _show(trial: Trial, console: Console) -> None:
         count = sum(len(answer.seconds) for answer in trial.answers)
         shown.add_row(str(count), *(f"{value * 1e3:.3f}" for value in figures.values()))
         console.show(shown)
-
-
-def _show_saved(file: Path | None, console: Console) -> None:
-    if file is None:
-        console.warned("no sample is saved, because an answer is wrong")
-    else:
-        console.note(f"saved: {plain(str(file))} has what was sent, and the answers")
 
 
 def _show_wrong(answer: Answer, console: Console) -> None:

@@ -145,8 +145,7 @@ class _Walk:
             if not in_environment or path in self._environments:
                 source = self._resolved(source, path)
             if source.is_symlink():
-                target = str(source.readlink())
-                yield ContentEntry(path, "link", source, target, in_environment=in_environment)
+                yield ContentEntry(path, "link", source, str(source.readlink()), in_environment=in_environment)
                 return
         if source.is_dir():
             yield from self.folder(source, path, in_environment=in_environment)

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import envpack
 from envpack.archive.folder import locked_destination
 from envpack.deployment.content import ContentEntry, content_of, content_of_model
-from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, server_arguments
+from envpack.deployment.plan import SERVER_BACKENDS, Deployment, server_arguments
 from envpack.repository.placement import python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError, disk_full
@@ -151,19 +151,17 @@ def describe(deployment: Deployment, files: int, size: int) -> DeploymentManifes
         "envpack": envpack.__version__,
         "triton": deployment.release.name,
         "served_from": deployment.served_from,
-        "models": [_model_entry(model) for model in deployment.models],
+        "models": [
+            {
+                "name": model.name,
+                "backend": model.backend,
+                "environment": os.path.relpath(model.environment, model.folder) if model.environment else None,
+                "stub": (model.folder / STUB_NAME).is_file(),
+            }
+            for model in deployment.models
+        ],
         "backends": [{"name": one.name, "python": python_of_backend(one.name)} for one in deployment.backends],
         "files": files,
         "size": size,
         "command": list(server_arguments(deployment)),
-    }
-
-
-def _model_entry(model: DeployedModel) -> dict[str, Any]:
-    environment = os.path.relpath(model.environment, model.folder) if model.environment else None
-    return {
-        "name": model.name,
-        "backend": model.backend,
-        "environment": environment,
-        "stub": (model.folder / STUB_NAME).is_file(),
     }

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from envpack.conda.bytecode import bytecode_path, compile_packages
@@ -50,7 +51,7 @@ from envpack.lock.lockfile import Lock
 from envpack.lock.pip import install_pip
 from envpack.lock.resolve import LockOptions
 from envpack.requirements.location import local_file
-from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.requirements.model import CondaPackage
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, require_programs, storage_errors
@@ -141,7 +142,10 @@ def install(assembly: Assembly, prefix: Path) -> None:
         if assembly.runs_here:
             started_version(prefix, minor)  # uv starts it, too, and would wait for it without a limit
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
-        _mark_wheels(lock.pip, cache_folder("wheels", assembly.options.cache))
+        for package in lock.pip:
+            file = local_file(package.url)
+            if file and file.parent.parent == cache_folder("wheels", assembly.options.cache):
+                mark_used(file.parent)
         _install_wheels(assembly, prefix)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
@@ -195,12 +199,6 @@ def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
     yield from available_interpreters()
     with contextlib.suppress(EnvironmentBuildError):
         yield assembly.options.interpreter(assembly.lock.target, assembly.progress)
-
-
-def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
-    for package in packages:
-        if (file := local_file(package.url)) and file.parent.parent == folder:
-            mark_used(file.parent)
 
 
 def _python(assembly: Assembly, prefix: Path) -> Path:
@@ -334,7 +332,7 @@ def environment_of(
 
     assembly = Assembly(lock=lock, options=options, indexes=tuple(indexes), strip=strip, progress=progress)
     with ingredients_in_use(options.cache):
-        return build_once(folder, lambda partial: assemble(assembly, partial), progress)
+        return build_once(folder, lambda unfinished: assemble(assembly, unfinished), progress)
 
 
 def _entry(lock: Lock, cache: Path, *, strip: bool) -> Path:
@@ -360,15 +358,12 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
 
 def build_once(folder: Path, fill: Callable[[Path], None], progress: Progress) -> Environment:
     """Build an environment in the store; other processes that need it wait until it is complete."""
-
-    def waiting() -> None:
-        progress.detail("wait for another process that makes the same environment")
-
+    waiting = partial(progress.detail, "wait for another process that makes the same environment")
     with storage_errors(folder.parent), being_made(folder, waiting):
         if found := read_environment(folder):
             return found
-        with new_folder(folder) as partial, _places_in(partial):
-            fill(partial)
+        with new_folder(folder) as unfinished, _places_in(unfinished):
+            fill(unfinished)
         write_index(folder)
         finished = read_environment(folder)
     if finished is None:

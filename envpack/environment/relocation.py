@@ -102,8 +102,7 @@ def relocatable_script(content: bytes, built_at: Sequence[Path], *, minor: str) 
 
 
 def _replace(file: Path, content: bytes) -> None:
-    mode = file.stat().st_mode & 0o777
-    with replaced_file(file, mode=mode) as partial:
+    with replaced_file(file, mode=file.stat().st_mode & 0o777) as partial:
         partial.write_bytes(content)
 
 

@@ -100,8 +100,8 @@ def _in_folder(folder: Path) -> _Libraries:
 
 def _library(file: Path) -> BinaryIO | None:
     """The content of a library; None if it is too large to be one."""
-    content = None if file.stat().st_size > _LARGEST_LIBRARY else read_bytes(file, most=_LARGEST_LIBRARY)
-    return None if content is None else io.BytesIO(content)
+    is_large = file.stat().st_size > _LARGEST_LIBRARY
+    return None if is_large else io.BytesIO(read_bytes(file, most=_LARGEST_LIBRARY))
 
 
 def _in_archive(file: Path) -> _Libraries:

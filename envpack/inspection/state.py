@@ -67,8 +67,7 @@ def own_requirements(project: Project, model: Model, release: Release, built_for
 
 
 def build_state(project: Project, model: Model, release: Release) -> BuildState:
-    settings = project.of(model.folder.name)
-    if model.is_ensemble or settings.from_prefix:
+    if model.is_ensemble or project.of(model.folder.name).from_prefix:
         return BuildState("unknown")
     file = requirements_file(project, model.folder)
     environment = model.environment

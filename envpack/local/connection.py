@@ -84,8 +84,7 @@ def connected(seconds: float) -> Iterator[tuple[socket.socket, int]]:
     """
     ours, theirs = socket.socketpair()
     if math.isfinite(seconds):
-        whole = int(seconds) + 1
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", whole, 0))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(seconds) + 1, 0))
     try:
         with theirs:
             number = _high_copy(theirs.fileno())

@@ -48,8 +48,7 @@ def index_variables(requirements: Requirements) -> dict[str, str]:
     variables = {"UV_DEFAULT_INDEX": requirements.with_name(default), "UV_INDEX_URL": default} if default else {}
     if others:
         own = pip_indexes() | clean_environment()
-        named = map(requirements.with_name, others)
-        variables["UV_INDEX"] = " ".join([*named, own.get("UV_INDEX", "")]).strip()
+        variables["UV_INDEX"] = " ".join([*map(requirements.with_name, others), own.get("UV_INDEX", "")]).strip()
     return variables
 
 

@@ -61,8 +61,7 @@ class Supervisor:
             signal.signal(number, self._note)
         self._report("pid", self._server)
         self._watch()
-        left = self._clean_up()
-        self._report("left", left)
+        self._report("left", self._clean_up())
         if self._abandoned:
             remove(self._home)
 

@@ -211,8 +211,7 @@ def build_from_recipe(recipe: Recipe, *, cache: Path | None = None, jobs: int = 
     build = _StubBuild(recipe, cache or stub_cache(), jobs, progress)
     folder = build.cache / recipe.entry
     fresh = ensure_entry(folder, build.compile_stub, build.progress)
-    facts = inspect_stub(folder / STUB_NAME)
-    return Stub(folder / STUB_NAME, facts, fresh, time.monotonic() - started)
+    return Stub(folder / STUB_NAME, inspect_stub(folder / STUB_NAME), fresh, time.monotonic() - started)
 
 
 def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress) -> Path:

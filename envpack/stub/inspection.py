@@ -44,8 +44,7 @@ def inspect_stub(path: Path) -> StubFacts:
     if path.exists() and not path.is_file():
         raise _not_a_stub(path, "it is not a file")
     try:
-        content = read_bytes(path, most=_LARGEST)
-        return _facts_of(content, path)
+        return _facts_of(read_bytes(path, most=_LARGEST), path)
     except FileNotFoundError:
         raise _not_a_stub(path, "there is no such file") from None
     except OSError as error:

@@ -362,16 +362,11 @@ class ServedRepository:
     def _complete(self, model: Model, made: Path) -> None:
         """Let a model run on its environment in the cache, which is made if need be."""
         python = python_of(self._project, model, self._progress, self._store)
-        _check_path(python.prefix)
+        if unfit := shell_fault(str(real_path(python.prefix))):  # a server would wait forever
+            fix = "set ENVPACK_CACHE_DIR to a path of letters, digits, '/', '_', '-' and '.'"
+            raise InputError("bad-path", f"the path of the cache {unfit}", fix, str(python.prefix))
         config = copy.deepcopy(model.config)
         config.backend = PYTHON_BACKEND
         config.parameters[EXECUTION_ENVIRONMENT].string_value = str(python.prefix)
         (made / CONFIG_NAME).write_text(str(config), encoding="utf-8")
         shutil.copy2(python.stub, made / STUB_NAME)
-
-
-def _check_path(prefix: Path) -> None:
-    """Refuse an environment in a cache whose path a shell splits: a server would wait forever."""
-    if unfit := shell_fault(str(real_path(prefix))):
-        fix = "set ENVPACK_CACHE_DIR to a path of letters, digits, '/', '_', '-' and '.'"
-        raise InputError("bad-path", f"the path of the cache {unfit}", fix, str(prefix))

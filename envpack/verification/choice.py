@@ -73,7 +73,9 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         return NoRequest(unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC"))
     if samples:
         first = _first_sample(samples)
-        return Chosen(requests=(first,), samples=samples, other=_other_sample(samples, first))
+        others = (sample.inputs for sample in samples.samples if sample.inputs != first.inputs)
+        other = next((replace(first, description="with another sample", inputs=inputs) for inputs in others), None)
+        return Chosen(requests=(first,), samples=samples, other=other)
     if not config.inputs:
         return NoRequest(unchecked("infer", f"not sent: {NO_INPUTS}", DECLARE_THEM))
     if inputs_too_large(config):
@@ -108,11 +110,6 @@ def _first_sample(samples: Samples) -> SmokeRequest:
     first = samples.samples[0]
     parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
     return SmokeRequest("with the first sample", first.inputs, parameters)
-
-
-def _other_sample(samples: Samples, first: SmokeRequest) -> SmokeRequest | None:
-    others = (sample.inputs for sample in samples.samples if sample.inputs != first.inputs)
-    return next((replace(first, description="with another sample", inputs=inputs) for inputs in others), None)
 
 
 def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:

@@ -214,8 +214,7 @@ def _fitting_python(recipe: Recipe, minors: Sequence[str], progress: Progress) -
     options, until = recipe.options(), time.monotonic() + _TRYING
     progress.begin("look for another Python that the requirements resolve for")
     for minor in minors:
-        target = replace(recipe.target, python=minor)
-        if time.monotonic() < until and resolves(recipe.requirements, target, options):
+        if time.monotonic() < until and resolves(recipe.requirements, replace(recipe.target, python=minor), options):
             progress.end(f"Python {minor}")
             return minor
     progress.end("none")

@@ -103,10 +103,9 @@ def build_request(project: Project, model: Model) -> Build:
     said = project.of(model.folder.name)
     if error := model.misspelt_backend(backends_folder(project)):
         raise error
-    release = project.release
     placement = Placement(
         model=model,
-        release=release,
+        release=project.release,
         release_named=bool(said.triton or said.abi),
         served_from=said.served_from or str(project.repository),
         archive_format=said.format or placed_environment(model)[1],

@@ -43,16 +43,13 @@ def obtain_environment(
     cache: Path,
     progress: Progress,
 ) -> Environment:
-    def fetched(record: Record) -> Environment:
-        return make(lambda folder: _fetch_environment(store, record, folder, cache, progress))
-
     return _obtained(
         store,
         "environment",
         key,
         f"environment {key[:8]}",
         found=find_intact(cache_folder("environments", cache) / key, cache, progress),
-        fetched=fetched,
+        fetched=lambda record: make(lambda folder: _fetch_environment(store, record, folder, cache, progress)),
         make=lambda: make(None),
         push=lambda environment, again: _push_environment(store, environment, cache, progress, again=again),
         progress=progress,
@@ -168,9 +165,7 @@ _MOST_OF_STUB = 64 << 20  # bytes of a stub; one has less than 2 MB
 
 
 def stub_for(cell: Cell, *, jobs: int = 0, progress: Progress, store: SharedStore | None = None) -> Stub:
-    def make() -> Stub:
-        return build_stub(cell, jobs=jobs, progress=progress)
-
+    make = partial(build_stub, cell, jobs=jobs, progress=progress)
     if store is None:
         return make()
     return _obtained(
@@ -195,12 +190,8 @@ def _fetched_stub(store: SharedStore, cell: Cell, record: Record, progress: Prog
     if record.size > _MOST_OF_STUB:
         raise store.objects.corrupt(record.path, f"a stub has never {record.size} bytes")
     progress.begin(f"fetch the stub for Python {cell.target.minor} from the store")
-
-    def fill(file: Path) -> None:
-        store.fetch(record, file, progress)
-
     try:
-        stub = keep_stub(cell, fill, progress)
+        stub = keep_stub(cell, lambda file: store.fetch(record, file, progress), progress)
     except StubError as error:
         raise store.objects.corrupt(record.path, error.message) from error
     progress.end(f"{record.size / 1e6:.1f} MB")

@@ -61,8 +61,7 @@ class LayerMemory:
 
     def content_of(self, members: Sequence[LayerMember]) -> str:
         """A digest of some files, links and folders by their content."""
-        key = _fingerprint("content", members)
-        found = self._known.get(key)
+        found = self._known.get(_fingerprint("content", members))
         if found is None:
             digest = hashlib.sha256()
             for member in members:

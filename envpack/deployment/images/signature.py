@@ -35,8 +35,7 @@ def sign_image(
     send: Callable[[Descriptor, bytes], None],
 ) -> int:
     """Attach a signed statement; returns the bytes that were sent, 0 if the same one is attached and not a day old."""
-    name = registry.address.name
-    subjects = {name: image.digest.removeprefix("sha256:")}
+    subjects = {registry.address.name: image.digest.removeprefix("sha256:")}
     statement = Statement("image", subjects, _address(registry), parameters, dependencies, time.time())
     for found in _envelopes(registry, image.digest):
         if isinstance(found, bytes) and signed_anew(statement, keys, found) == found:

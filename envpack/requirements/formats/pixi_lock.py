@@ -76,7 +76,10 @@ def read_pixi_lock(source: Source) -> Requirements:
     folders = {entry: local_path(entry.url_or_path, path.parent.absolute()) for entry in pip}
     projects = {entry: folder for entry, folder in folders.items() if folder is not None and folder.is_dir()}
     of_index = [entry for entry in pip if entry not in projects]
-    wheels = [_wheel(entry, target) for entry in of_index]
+    wheels = [
+        locked_file(one.url_or_path.removeprefix(_DIRECT), one.table.text("sha256", ""), one.table.location, target)
+        for one in of_index
+    ]
     check_once(wheels, [entry.table.location for entry in of_index])
     own = [entry for entry, folder in projects.items() if folder == real_path(path.parent)]
     _refuse_outdated(replace(source, target=target), entries, conda, wheels)
@@ -215,8 +218,3 @@ def _conda_package(entry: LockedEntry, target: Target) -> CondaPackage:
         )
     hashes = {name: table.text(name, "") for name in ("md5", "sha256")}
     return locked_conda(entry.url_or_path, table.location, target, entry=table, **hashes)
-
-
-def _wheel(entry: LockedEntry, target: Target) -> PipPackage:
-    url_or_path = entry.url_or_path.removeprefix(_DIRECT)
-    return locked_file(url_or_path, entry.table.text("sha256", ""), entry.table.location, target)

@@ -258,8 +258,7 @@ def _edges(name: str, entry: Value, location: Location) -> Iterator[_Edge]:
     for part in _parts(entry, location):
         if isinstance(part, Table):
             extras = tuple(text for text, _ in part.texts("extras"))
-            versions = part.text("version", "")
-            yield _Edge(canonicalize_name(name), versions, extras, _condition(part), location)
+            yield _Edge(canonicalize_name(name), part.text("version", ""), extras, _condition(part), location)
         else:
             yield _Edge(canonicalize_name(name), str(part), (), "", location)
 

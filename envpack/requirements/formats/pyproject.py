@@ -104,8 +104,7 @@ class _Reader:
         self._pip.options += self._tools.choices()
         for constraint in self._tools.constraints():
             self._pip.read_lines(constraint, self._line(constraint), constraint=True)
-        place = self._line("requires-python")
-        return self._pip.requirements(self._path, self._python_range(), place)
+        return self._pip.requirements(self._path, self._python_range(), self._line("requires-python"))
 
     def _add(self, text: str) -> None:
         location, folder = self._line(text), str(self._path.parent.absolute())
@@ -280,14 +279,13 @@ def read_setup_cfg(source: Source) -> Requirements:
     """
     import configparser
 
-    location = source.location
     source = replace(source, text=re.sub(r"(?m)^(install|python)-(?=requires\b)", r"\1_", source.text))
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(source.text)
     except configparser.Error as error:
         line = getattr(error, "lineno", None) or 0
-        raise location.at(line).error("not a configuration file of setuptools", hint=HINT) from error
+        raise source.location.at(line).error("not a configuration file of setuptools", hint=HINT) from error
     place = source.place("install_requires")
     requires = parser.get(_SECTION, "install_requires", fallback="").strip()
     if requires.startswith("file:"):

@@ -243,8 +243,7 @@ class _Burst:
                 for conversation, parameters in asking
             ]
             self.sent += len(messages)
-            answers = self._model.ask_together(messages)
-            for (conversation, _), answer in zip(asking, answers, strict=True):
+            for (conversation, _), answer in zip(asking, self._model.ask_together(messages), strict=True):
                 self._compare(conversation, step, answer)
 
     def _compare(self, conversation: Conversation, step: int, answer: Responses | RequestError) -> None:
