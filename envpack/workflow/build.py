@@ -165,7 +165,7 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
     with storage_errors(model.folder):
         if isinstance(source, Recipe):  # before the work, since it would be in vain
             check_placement(placement, source.target.python)
-            if not placement.force:
+            if not placement.said.force:
                 refuse_foreign(foreign_paths(placement, source.target.python), force=False)
             check_compiling_first(placement, source, shared=store is not None)
         requirements = source.requirements if isinstance(source, Recipe) else None
@@ -224,8 +224,8 @@ def _warnings(model: Model, source: Recipe | TakenOver, environment: Environment
 
 def _start(request: Placement) -> str:
     """What config.pbtxt says of the start after a build; ``--start cold`` removes the parameter."""
-    if request.start:
-        return request.start if request.start == "warm" else ""
+    if request.said.start:
+        return request.said.start if request.said.start == "warm" else ""
     return request.model.start
 
 

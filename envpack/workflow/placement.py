@@ -66,7 +66,7 @@ class PlacedModel:
 def place(request: Placement, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
     model = request.model
     check_placement(request, environment.minor)
-    refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
+    refuse_foreign(foreign_paths(request, environment.minor), force=request.said.force)
     remove_stale_files(model.folder, lambda place: bool(_ENVIRONMENT.fullmatch(place.name)))
     path, changed = _place_environment(request, environment, progress)
     backend = request.backend(environment.minor)
@@ -91,7 +91,7 @@ def check_placement(request: Placement, minor: str) -> None:
     """Raise what would end a placement when a part of it is done; the configurations come last."""
     edited_configs(*_pointing(request, minor))
     if request.backends:
-        check_server_backend(request.copy_library)
+        check_server_backend(request.said.copy_library)
     if request.starts_warm and unfit_stub(request, minor):
         what = f"only envpack's stub starts models warm, and --stub never excludes one for Python {minor}"
         raise UsageError("start-limits", what, "remove --stub never, or use --start cold")
@@ -108,7 +108,7 @@ def check_compiling_first(request: Placement, source: Recipe, *, shared: bool) -
 def unfit_stub(request: Placement, minor: str) -> str:
     """Why a build with ``--stub never`` removes the stub of ours beside a model, ``""`` if it does not."""
     stub = request.model.folder / STUB_NAME
-    if request.stub != "never" or stub.is_symlink():
+    if request.said.stub != "never" or stub.is_symlink():
         return ""
     with contextlib.suppress(StubError):  # it is missing, or not ours
         has = inspect_stub(stub).python
@@ -119,7 +119,7 @@ def unfit_stub(request: Placement, minor: str) -> str:
 
 def _pointing(request: Placement, minor: str) -> tuple[Model, str, str, str]:
     model, value = request.model, in_model_folder(request.environment_for(minor).name)
-    return model, value, backend_name(model, request.backend(minor)), request.start
+    return model, value, backend_name(model, request.backend(minor)), request.said.start
 
 
 def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
@@ -144,7 +144,7 @@ def _place_environment(request: Placement, environment: Environment, progress: P
             path,
             request.selection,
             served_as=request.served_as(environment.minor),
-            link_mode=request.link_mode,
+            link_mode=request.said.link_mode,
             progress=progress,
         )
     if environment.placeholders:
@@ -156,8 +156,8 @@ def _place_environment(request: Placement, environment: Environment, progress: P
         path,
         form=request.archive_format,
         selection=request.selection,
-        packer=request.packer,
-        link_mode=request.link_mode,
+        packer=request.said.packer,
+        link_mode=request.said.link_mode,
         progress=progress,
     )
 
@@ -167,7 +167,7 @@ def _place_stub(request: Placement, binary: Path | None, backend: Backend | None
     release = request.release if request.release_named else None
     changed = False
     if binary is not None and backend is not None:
-        changed = backend.place(binary, release, request.copy_library)
+        changed = backend.place(binary, release, request.said.copy_library)
     elif binary is not None:
         changed = place_stub(binary, request.model.folder, release)
     if not request.release_named:
@@ -256,7 +256,7 @@ def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
     yield from _foreign(path, is_ours=is_made_by_envpack(path), is_folder=request.archive_format == "dir")
     if request.archive_format != "dir":
         yield from _foreign(archive_metadata_file(path), is_ours="key" in read_metadata(path))
-    if request.stub != "never":
+    if request.said.stub != "never":
         yield from foreign_stub(request.model.folder)
     if backend := request.backend(minor):
         is_ours = _is_our_stub(backend.stub) or backend.has_bridge

@@ -132,7 +132,7 @@ def _plan(project: Project, request: Build) -> ModelPlan:
 
 def _changes(request: Placement, source: Recipe, lock: Lock | None, state: BuildState) -> Changes:
     for path in foreign_paths(request, source.target.python):
-        if not request.force:
+        if not request.said.force:
             refuse_foreign([path], force=False)
         yield PlannedChange(f"rename {path.name}", "envpack did not make it")
     if source.locked is not None:
@@ -190,9 +190,9 @@ def _edits(model: Model, environment: Path, request: Placement, backend: str) ->
         yield f"EXECUTION_ENV_PATH becomes {in_model_folder(environment.name)}"
     if backend not in ("", model.config.backend):
         yield f"backend becomes {backend}"
-    if request.start == "warm" and model.start != "warm":
+    if request.said.start == "warm" and model.start != "warm":
         yield "ENVPACK_START becomes warm"
-    if request.start == "cold" and model.start:
+    if request.said.start == "cold" and model.start:
         yield "ENVPACK_START is removed"
 
 
@@ -218,7 +218,7 @@ def _files(
     path: Path, metadata: Mapping[str, Any], request: Placement, environment: Environment | None
 ) -> Iterator[str]:
     """Why the files of a placed environment are not as a build would place them."""
-    mode = request.link_mode
+    mode = request.said.link_mode
     if request.archive_format != "dir":
         if not (path.is_file() and is_recorded_archive(path)):
             yield f"{path.name} was changed or removed"
@@ -242,7 +242,7 @@ def _stub(request: Placement, source: Recipe, lock: Lock | None, environment: En
         if has_stub or (folder / RELEASE_FILE).is_file():
             yield PlannedChange("remove the stub", f"the server would prefer it to that of {backend.name}")
         folder = backend.folder
-    elif request.stub == "never":
+    elif request.said.stub == "never":
         if unfit := unfit_stub(request, source.target.python):
             yield PlannedChange("remove the stub", unfit)
     elif has_stub:
@@ -257,17 +257,17 @@ def _release_file(folder: Path, request: Placement) -> Changes:
     if not request.release_named:
         if (folder / RELEASE_FILE).is_file():
             yield PlannedChange(f"remove {RELEASE_FILE}", "no release is named")
-    elif request.stub != "never" and (folder / STUB_NAME).is_file() and not names_release(folder, request.release):
+    elif request.said.stub != "never" and (folder / STUB_NAME).is_file() and not names_release(folder, request.release):
         yield PlannedChange(f"write {RELEASE_FILE}", f"for Triton {request.release.name}")
 
 
 def _parts(backend: Backend, request: Placement, source: Recipe, environment: Environment | None) -> Changes:
-    check_server_backend(request.copy_library)
+    check_server_backend(request.said.copy_library)
     action = f"place the backend {backend.name}"
     if not backend.folder.is_dir():
         yield PlannedChange(action, f"it is not in {backend.folder.parent}")
         return
-    faults = [f"{name} is missing or differs" for name in backend.outdated_parts(request.copy_library)]
+    faults = [f"{name} is missing or differs" for name in backend.outdated_parts(request.said.copy_library)]
     if fault := _fault(backend.stub, source, environment):
         faults.append(f"{STUB_NAME}: {fault}")
     if faults:
@@ -305,7 +305,7 @@ def _difference(placed: Path, source: Recipe, environment: Environment | None) -
 
 def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Changes:
     numpy = next((package.version for package in lock.pip if package.name == "numpy"), "") if lock else ""
-    if request.stub == "always":
+    if request.said.stub == "always":
         yield PlannedChange("place a stub", "--stub always")
     elif release_cannot_serve(source.target.python, numpy, request.release):
         cannot = f"cannot serve NumPy {numpy}"

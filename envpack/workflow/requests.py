@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from envpack.archive.manifest import is_made_by_envpack, read_metadata
 from envpack.archive.selection import Selection
@@ -35,10 +35,9 @@ from envpack.requirements.target import Target
 from envpack.settings.project import Project
 from envpack.settings.pythons import check_minor
 from envpack.settings.releases import Release
-from envpack.settings.table import ArchiveFormat, PackerName, Settings, Start, StubPolicy
+from envpack.settings.table import ArchiveFormat, Settings
 from envpack.support.errors import UsageError, refuse
 from envpack.support.folders import real_path
-from envpack.support.links_and_modes import LinkMode
 from envpack.support.placed_files import LOCK_NAME, STUB_NAME
 from envpack.support.platforms import host_platform
 from envpack.workflow.imports import NUMPY_ALONE, refuse_missing_requirements
@@ -51,18 +50,13 @@ class Placement:
     """Where the environment and the stub of one model go, and how."""
 
     model: Model
+    said: Settings  # of the model
     release: Release
     release_named: bool  # by the user; otherwise it is only the default
     served_from: str  # path of the model repository on the server
     archive_format: ArchiveFormat
     selection: Selection
-    packer: PackerName
-    stub: StubPolicy
-    link_mode: LinkMode
     backends: Path | None  # the stub's folder is there, if it does not go beside the model
-    copy_library: Path | None  # folder of a Python backend whose library is copied
-    start: Start | Literal[""]  # "" for what the model's configuration says
-    force: bool  # move aside what envpack did not make
 
     def environment_for(self, minor: str) -> Path:
         """Where the environment with a Python goes: a folder or an archive in the model's."""
@@ -79,14 +73,14 @@ class Placement:
     @property
     def starts_warm(self) -> bool:
         """Whether the model's configuration names the warm start after the build."""
-        return (self.start or self.model.start) == "warm"
+        return (self.said.start or self.model.start) == "warm"
 
     @property
     def needs_stub(self) -> bool:
         """Whether the model gets a stub whatever its environment contains."""
         wanted = self.backends is not None or self.starts_warm or (self.model.folder / STUB_NAME).exists()
         wanted = wanted or bool(used_too_early(self.model.folder, self.model.code_file))
-        return self.stub == "always" or (self.stub == "auto" and wanted)
+        return self.said.stub == "always" or (self.said.stub == "auto" and wanted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +99,13 @@ def build_request(project: Project, model: Model) -> Build:
         raise error
     placement = Placement(
         model=model,
+        said=said,
         release=project.release,
         release_named=bool(said.triton or said.abi),
         served_from=said.served_from or str(project.repository),
         archive_format=said.format or placed_environment(model)[1],
         selection=Selection(said.exclude, said.include),
-        packer=said.packer,
-        stub=said.stub,
-        link_mode=said.link_mode,
         backends=_backends(project, model),
-        copy_library=said.copy_library,
-        start=said.start,
-        force=said.force,
     )
     source, python = _source(project, model)
     _refuse_unfit(placement, served_here=not said.served_from)
@@ -279,11 +268,11 @@ def _refuse_unfit(request: Placement, *, served_here: bool) -> None:
         raise UsageError("folder-unsupported", what, "build an archive: --format tar.gz")
     if is_folder and served_here and (linked := linked_path_fault(folder, str(real_path(folder)))):
         raise linked
-    if request.packer != "envpack" and (is_folder or request.selection != Selection()):
-        fix = f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}"
-        raise UsageError("packer-limits", f"{request.packer} makes archives only, of all files", fix)
+    if request.said.packer != "envpack" and (is_folder or request.selection != Selection()):
+        fix = f"add --format tar.gz and leave out exclude and include, or leave out packer={request.said.packer}"
+        raise UsageError("packer-limits", f"{request.said.packer} makes archives only, of all files", fix)
     has_stub = request.backends is not None or (folder / STUB_NAME).exists()
-    if request.start == "warm" and request.stub == "never" and not has_stub:
+    if request.said.start == "warm" and request.said.stub == "never" and not has_stub:
         what = "only envpack's stub starts models warm, and --stub never excludes it"
         raise UsageError("start-limits", what, "remove --stub never, or use --start cold")
 

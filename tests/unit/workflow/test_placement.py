@@ -14,6 +14,7 @@ from envpack.repository.model import open_model
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
 from envpack.settings.releases import find_release
+from envpack.settings.table import FIELDS, Settings
 from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow import placement
@@ -56,16 +57,15 @@ def binary(tmp_path):
 def request_for(model, **changes):
     fields = {
         "release": find_release("24.10"), "release_named": False, "served_from": "/srv/models/",
-        "archive_format": "dir", "selection": Selection(exclude=("x",)), "packer": "envpack",
-        "stub": "auto", "link_mode": "auto", "backends": None, "copy_library": None,
-        "start": "", "force": False,
+        "archive_format": "dir", "selection": Selection(exclude=("x",)), "backends": None,
     }  # fmt: skip
-    return Placement(model=model, **{**fields, **changes})
+    said = {name: changes.pop(name) for name in FIELDS.keys() & changes.keys() - fields.keys()}
+    return Placement(model=model, said=Settings(**said).settled(), **{**fields, **changes})
 
 
 def recipe_for(request):
     """A recipe with the stub that a placement asks for."""
-    stub = "always" if request.needs_stub else request.stub
+    stub = "always" if request.needs_stub else request.said.stub
     target = Target("linux-64", "3.8", "2.31", "")
     return Recipe(
         name="m", requirements=Requirements(), target=target, channels=(), triton=request.release.name, stub=stub

@@ -25,9 +25,9 @@ def test_nothing_that_is_said_has_a_default(repository):
     placement = request_for(repository).placement
     assert (placement.model.name, placement.release.name, placement.release_named) == ("m", "24.10", False)
     assert (placement.served_from, placement.archive_format) == (str(repository), "dir")
-    assert (placement.selection, placement.packer, placement.stub) == (Selection(), "envpack", "auto")
-    assert (placement.link_mode, placement.backends, placement.copy_library) == ("auto", None, None)
-    assert (placement.start, placement.force) == ("", False)
+    assert (placement.selection, placement.said.packer, placement.said.stub) == (Selection(), "envpack", "auto")
+    assert (placement.said.link_mode, placement.backends, placement.said.copy_library) == ("auto", None, None)
+    assert (placement.said.start, placement.said.force) == ("", False)
 
 
 def test_what_is_said_is_in_the_placement(repository, tmp_path):
@@ -48,10 +48,15 @@ def test_what_is_said_is_in_the_placement(repository, tmp_path):
     assert (placement.release.name, placement.release_named) == ("25.08", True)
     assert (placement.served_from, placement.archive_format) == ("/srv", "tar.gz")
     assert placement.selection == Selection(("*.md",), ("*.pyi",))
-    assert (placement.stub, placement.link_mode, placement.start, placement.force) == ("always", "copy", "cold", True)
-    assert (placement.backends, placement.copy_library) == (repository.parent / "backends", tmp_path)
+    assert (placement.said.stub, placement.said.link_mode, placement.said.start, placement.said.force) == (
+        "always",
+        "copy",
+        "cold",
+        True,
+    )
+    assert (placement.backends, placement.said.copy_library) == (repository.parent / "backends", tmp_path)
     assert request_for(repository, triton="30.01", abi="24.10").placement.release_named
-    assert request_for(repository, packer="conda-pack", format="tar").placement.packer == "conda-pack"
+    assert request_for(repository, packer="conda-pack", format="tar").placement.said.packer == "conda-pack"
 
 
 def test_a_recipe_has_what_decides_its_result(repository):

@@ -220,16 +220,19 @@ def test_requirements_of_all_models_do_not_replace_an_environment_that_is_taken_
 
 def test_a_model_starts_as_the_option_the_model_or_the_project_says_or_as_it_is_configured(repository):
     request = request_for(repository)
-    assert (request.placement.start, request.placement.starts_warm) == ("", False)
+    assert (request.placement.said.start, request.placement.starts_warm) == ("", False)
     (repository / "envpack.toml").write_text('start = "warm"\n')
-    assert (request_for(repository).placement.start, request_for(repository).placement.starts_warm) == ("warm", True)
+    assert (request_for(repository).placement.said.start, request_for(repository).placement.starts_warm) == (
+        "warm",
+        True,
+    )
     (repository / "envpack.toml").write_text('start = "warm"\n[models.m]\nstart = "cold"\n')
-    assert request_for(repository).placement.start == "cold"
-    assert request_for(repository, start="warm").placement.start == "warm"
+    assert request_for(repository).placement.said.start == "cold"
+    assert request_for(repository, start="warm").placement.said.start == "warm"
     (repository / "envpack.toml").unlink()
     (repository / "m/config.pbtxt").write_text(CONFIG + WARM)
     request = request_for(repository)
-    assert (request.placement.start, request.placement.starts_warm) == ("", True)
+    assert (request.placement.said.start, request.placement.starts_warm) == ("", True)
     assert not request_for(repository, start="cold").placement.starts_warm
 
 
