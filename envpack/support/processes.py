@@ -113,6 +113,11 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept
 
 
+def library_path(python: Path) -> dict[str, str]:
+    """The variable for an interpreter that needs one to find its library, as those of a cluster's modules do."""
+    return {"LD_LIBRARY_PATH": ":".join(str(python.parent.parent / name) for name in ("lib", "lib64"))}
+
+
 def bare_environment() -> dict[str, str]:
     """Variables for probing an interpreter: only PATH, a UTF-8 locale and ``PYTHONNOUSERSITE``."""
     return {"PATH": _DEFAULT_PATH, "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}

@@ -295,6 +295,16 @@ def test_interpreters_of_other_versions_are_not_started(tmp_path):
     assert (folder / "started").read_text() == "x\n"
 
 
+def test_an_interpreter_that_finds_its_library_by_the_users_variable_alone_is_found(tmp_path, monkeypatch):
+    """As those of a cluster's modules, whose variable no other program may get."""
+    folder = make_interpreter(tmp_path / "apps/3.12/bin", "3.12.1")
+    program = folder / "python3.12"
+    needs = f'[ "${{LD_LIBRARY_PATH%%:*}}" = "{folder.parent}/lib" ] || exit 127\n'
+    program.write_text(program.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{needs}"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/elsewhere")
+    assert [found.executable for found in available_interpreters([folder])] == [program]
+
+
 def test_broken_interpreter_is_skipped(tmp_path):
     (tmp_path / "python3.8").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "python3.8").chmod(0o755)
