@@ -123,8 +123,8 @@ def finish(
 
 def install(assembly: Assembly, prefix: Path) -> None:
     lock, minor = assembly.lock, assembly.lock.target.python
+    conda = [_located(package, assembly) for package in lock.conda]  # which may be a step of its own
     assembly.progress.begin(f"install {counted(len(lock.conda), 'conda package')}")
-    conda = [_located(package, assembly) for package in lock.conda]
     options = assembly.options
     install_conda(
         conda,

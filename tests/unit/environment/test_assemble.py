@@ -14,6 +14,7 @@ from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
 from tests.conda_packages import make_conda_package
+from tests.steps import Steps
 
 FILE = "linux-64/python-3.10.1-0.conda"
 
@@ -44,6 +45,15 @@ def test_another_file_with_the_same_name_does_not_replace_a_missing_package(asse
     with pytest.raises(EnvironmentBuildError) as caught:
         _located(locked(tmp_path, "of the lock"), assembly)
     assert (caught.value.kind, caught.value.where) == ("package-missing", str(tmp_path / "gone" / FILE))
+
+
+def test_packages_are_located_before_the_step_that_installs_them(assembly, tmp_path):
+    """Locating one can make its channel, a step of its own, and steps do not nest."""
+    lock = Lock(Target("linux-64", "3.10"), (), (locked(tmp_path, "of the lock"),), ())
+    steps = Steps()
+    with pytest.raises(EnvironmentBuildError, match="is not on this machine"):
+        install(dataclasses.replace(assembly, lock=lock, progress=steps), tmp_path / "prefix")
+    assert steps.seen == []
 
 
 def test_a_file_at_its_place_with_another_hash_is_left_to_the_installation(assembly, tmp_path):
