@@ -43,7 +43,7 @@ _STDERR = 2
 @click.option(
     "--output",
     "-o",
-    type=options.FILE,
+    type=options.PLACE,
     metavar="FILE.npz",
     help="Save the outputs of the last response. Needs NumPy beside envpack.",
 )

@@ -31,7 +31,7 @@ _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
 @options.models
 @options.settings("verify")
 @options.signature("Refuse models that the owner of this public key did not sign.")
-@click.option("--report", type=options.FILE, metavar="FILE", help="Write the verdict as one HTML file.")
+@click.option("--report", type=options.PLACE, metavar="FILE", help="Write the verdict as one HTML file.")
 @options.repository
 @options.with_console
 def verify(

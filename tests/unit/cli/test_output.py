@@ -265,12 +265,14 @@ def test_options_of_verify_that_make_no_sense_are_refused(repository, capsys, wo
     "words", [("verify", "--report"), ("run", "m", "--output"), ("inspect", "python3.10", "--sbom")], ids=" ".join
 )
 def test_no_folder_is_made_for_a_file_of_results(repository, capsys, words, monkeypatch):
-    """A path with a missing folder is usually misspelled."""
+    """A path with a missing folder is usually misspelled. Nor is a folder replaced."""
     monkeypatch.chdir(repository)
     (repository / "python3.10/conda-meta").mkdir(parents=True)
     code = run([*words, "none/such/file", "--json"])
     assert_refused(Ended(code, *capsys.readouterr()), 3, "output-missing", str(repository / "none/such"))
     assert not (repository / "none").exists()
+    code = run([*words, "python3.10", "--json"])
+    assert_refused(Ended(code, *capsys.readouterr()), 3, "output-missing", "python3.10")
 
 
 def test_releases_are_listed_for_people_and_for_programs(capsys):
