@@ -23,7 +23,7 @@ from envpack.repository.placement import (
     python_of_backend,
 )
 from envpack.settings.releases import Release
-from envpack.support.errors import Finding, InputError, StubError, caution, fault, finding_of_error
+from envpack.support.errors import Finding, InputError, StubError, caution, fault, finding_of_error, refuse
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
 from envpack.support.text import major_number
@@ -82,21 +82,16 @@ def newer_than_image(model: Model, release: Release) -> Iterator[Finding]:
             yield caution(mismatch.kind, model.folder, mismatch.what, mismatch.fix)
 
 
-def placed_environment_error(model: Model, release: Release, *, served_here: bool = True) -> InputError | None:
-    """The error for an environment with which a server cannot run a model; None also if it has to be made.
+def refuse_placed_environment(model: Model, environment: Path, release: Release, *, served_here: bool) -> None:
+    """Refuse an environment with which a server cannot run the model that has it.
 
     What takes long, or depends on the host, is not checked: the content of archives, libraries, changes of files.
     """
-    path = model.environment
-    if path is None:
-        return None
-    of_folder = environment_findings(model, release, served_here=served_here) if path.is_dir() else ()
+    of_folder = environment_findings(model, release, served_here=served_here) if environment.is_dir() else ()
     unsupported = find_unsupported_archive(model)
     of_file = [unsupported] if unsupported else []
-    for finding in (*environment_path_findings(model), *of_file, *of_folder, *_release_stub_findings(model, release)):
-        if finding.severity == "error":
-            return InputError(finding.kind, finding.what, finding.fix, str(finding.where))
-    return None
+    found = (*environment_path_findings(model), *of_file, *of_folder, *_release_stub_findings(model, release))
+    refuse(finding for finding in found if finding.severity == "error")
 
 
 def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:

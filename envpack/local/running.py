@@ -121,11 +121,9 @@ def check_placed_environment(project: Project, model: Model, *, served_here: boo
     """
     if model.environment is None:
         return
-    from envpack.inspection.stubs import placed_environment_error  # with all that reads environments
+    from envpack.inspection.stubs import refuse_placed_environment  # with all that reads environments
 
-    error = placed_environment_error(model, project.release, served_here=served_here)
-    if error is not None:
-        raise error
+    refuse_placed_environment(model, model.environment, project.release, served_here=served_here)
 
 
 def _served_version(model: Model) -> str:
