@@ -194,7 +194,6 @@ def system_of(paths: Iterable[str]) -> str:
 
 
 def is_record(path: str) -> bool:
-    """Whether the path of a file in an environment is that of an installation record."""
     return bool(_CONDA.fullmatch(path) or _PIP.fullmatch(path))
 
 

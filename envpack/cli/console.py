@@ -154,7 +154,6 @@ class Console:
         self.show(plain(f"  {shlex.join(command)}"))
 
     def warned(self, *texts: str) -> None:
-        """Write warnings; nothing for an empty text."""
         for text in filter(None, texts):
             self.note(f"[bold yellow]warning:[/bold yellow] {advice(text)}")
 

@@ -30,7 +30,6 @@ class GroupedCommand(click.Command):
     """A command whose help lists the everyday options first, and the others below headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, by groups."""
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -74,8 +73,6 @@ class Days(click.FloatRange):
 
 
 class _KindType(click.types.StringParamType):
-    """A kind of settings as a type of click."""
-
     def __init__(self, field: Field) -> None:
         self.name, self._field = field.name, field
 

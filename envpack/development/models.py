@@ -130,6 +130,5 @@ def _needs(model: Model | None) -> tuple[str, ...]:
 
 
 def in_lines(error: EnvpackError) -> str:
-    """An error as lines: what is wrong, where, and what to do."""
     parts = (error.message, error.where, f"fix: {error.hint}" if error.hint else "")
     return "\n".join(part for part in parts if part)

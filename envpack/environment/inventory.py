@@ -120,7 +120,6 @@ def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
 
 
 def inventory_text(entries: Sequence[Entry]) -> str:
-    """The text that `write_inventory` writes: one line per entry."""
     encode = json.JSONEncoder(
         ensure_ascii=False, check_circular=False
     ).encode  # `dumps` creates an encoder for each call

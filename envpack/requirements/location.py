@@ -20,7 +20,6 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def read_text(path: Path, *, named_at: Location | None = None) -> str:
-    """Read a text file in one of the encodings that `decode` reads."""
     location = Location(path)
     try:
         if not path.exists():

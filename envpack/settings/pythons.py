@@ -21,7 +21,6 @@ class Pybind11:
 
     @property
     def requirement(self) -> str:
-        """For example ``pybind11==2.12.1``."""
         return f"{self.distribution}=={self.version}"
 
 

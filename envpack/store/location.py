@@ -56,7 +56,6 @@ class Location:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a ``file`` location, ``None`` of others."""
         return Path(self.prefix) if self.scheme == "file" else None
 
     @property

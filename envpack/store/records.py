@@ -127,7 +127,6 @@ class RecordIndex:
     """The contents of records, each with the tag of the object that it was read from. It may lack some, or be none."""
 
     def __init__(self, objects: Objects, *, empty: bool) -> None:
-        """Read the index of a store, unless it is to be empty."""
         self._objects = objects
         self._known = {} if empty else self._read()
         self._found: dict[str, tuple[str, str]] = {}

@@ -96,7 +96,6 @@ class SharedStore:
         self.fetch_blobs(record.blobs, file, progress)
 
     def fetch_blobs(self, blobs: Sequence[Blob], file: Path, progress: Progress) -> None:
-        """Download blobs into a file; see `envpack.store.blobs.download`."""
         file.parent.mkdir(parents=True, exist_ok=True)
         download(self.objects, blobs, file, progress)
 

@@ -111,7 +111,6 @@ class Cell:
 
     @property
     def release_names(self) -> list[str]:
-        """The releases in the order of their names."""
         return sorted(release.name for release in self.releases)
 
     @property

@@ -77,7 +77,6 @@ _NO_CONNECTION = re.compile(
 
 
 def tls_fault(text: str) -> TLSFault | None:
-    """The fault that a message is about; None if it is about none of TLS."""
     return next((fault for fault in (*_FAULTS, UNTRUSTED) if fault.pattern.search(text)), None)
 
 

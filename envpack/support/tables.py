@@ -195,7 +195,6 @@ def parse_yaml(text: str, path: Path, *, kind: str = "bad-requirements") -> Tabl
 
 
 def _yaml_hint(line: str) -> str:
-    """How to correct a line that is no YAML."""
     if "\t" in line:
         return "replace the tabs of this line by blanks, which YAML requires for indentation"
     return _TEMPLATE if _BLANK.search(line) else HINT

@@ -80,7 +80,6 @@ def major_number(version: str) -> int:
 
 
 def is_sha256(text: str) -> bool:
-    """Whether a text is a SHA-256 in lower-case hexadecimal digits."""
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 

@@ -27,7 +27,6 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether the check did not fail."""
         return self.status != "failed"
 
 
