@@ -72,7 +72,6 @@ class Comparison:
         self.result = Inspection(path=path, form="dir")  # the findings so far
         self.actual: dict[str, Entry] = {}  # files, links and empty folders as they are, by path
         self.descriptions: dict[str, bytes] = {}  # the content of manifest and inventory, by file name
-        self._links: dict[str, str] = {}
         self._listed: dict[str, Entry] | None = None
         self._packages: dict[str, Package] = {}
 
@@ -84,8 +83,6 @@ class Comparison:
             self.result.size += seen.size
         if seen.kind in ("file", "program") and holds_credentials(path):
             self.result.find("secret", path, "tools keep passwords and tokens in a file of this name")
-        if seen.kind == "link":
-            self._links[path] = seen.target
 
     def add_description(self, name: str, content: bytes) -> None:
         self.descriptions[name] = content
@@ -113,10 +110,10 @@ class Comparison:
         return size
 
     def find_refused(self) -> None:
-        for path in escaping_links(self._links):
-            target = self._links[path]
-            through = "" if leaves(path, target) else ", through another link"
-            self.result.find("refused", path, f"the link leaves the environment: {target}{through}")
+        links = {path: seen.target for path, seen in self.actual.items() if seen.kind == "link"}
+        for path in escaping_links(links):
+            through = "" if leaves(path, links[path]) else ", through another link"
+            self.result.find("refused", path, f"the link leaves the environment: {links[path]}{through}")
         if made_on := system_of(self.actual):
             self.result.find("refused", "", f"it is of {made_on}, and servers run on Linux")
         elif "bin/activate" not in self.actual:
