@@ -211,9 +211,7 @@ def _of_custom_configs(
 
 
 def _state_findings(project: Project, model: Model, release: Release) -> Iterator[Finding]:
-    """Warns of a model that was never built, or whose requirements changed since the build; what a build refuses is an
-    error.
-    """
+    """Warns of a model that was never built, or whose requirements changed since; what a build refuses is an error."""
     try:
         state = build_state(project, model, release)
         if state.status == "unbuilt":

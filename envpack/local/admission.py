@@ -61,9 +61,7 @@ def sent_parameters(request: Request) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    """A value as a server writes it: whole numbers of more than 64 bits are floating-point ones, a text ends at a zero
-    byte.
-    """
+    """A value as a server writes it: a whole number of more than 64 bits as a fraction, a text up to a zero byte."""
     if isinstance(value, str):
         return json.dumps(value.partition("\0")[0], ensure_ascii=False)
     if isinstance(value, int) and not isinstance(value, bool) and value not in _SIGNED:

@@ -37,9 +37,7 @@ def local_server(
     instruments: Mapping[str, Instruments] | None = None,
     timeout: float = 120.0,
 ) -> LocalServer:
-    """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
-    that is built for it in the cache; the repository is not changed.
-    """
+    """The models of a repository, to run without a server; an environment that is missing is built in the cache."""
     release = project.release
     variables = server_variables(project.of().env)
 
@@ -115,10 +113,7 @@ def _is_prefix(folder: Path) -> bool:
 
 
 def check_placed_environment(project: Project, model: Model, *, served_here: bool = True) -> None:
-    """Refuse an environment with which a server cannot run the model, or for which it waits forever.
-
-    A server that does not serve the repository from its path here finds other real paths behind links.
-    """
+    """Refuse an environment with which a server cannot run the model, or for which it waits forever."""
     if model.environment is None:
         return
     from envpack.inspection.stubs import refuse_placed_environment  # with all that reads environments

@@ -42,11 +42,7 @@ def entry_name(label: str, parts: list[str]) -> str:
 
 
 def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress) -> bool:
-    """Make an entry unless it exists and is intact; returns whether this call made it.
-
-    If another process is making the same entry, this one waits. A killed process leaves no entry; its temporary files
-    are removed when the entry is made. Reading an intact entry needs no write permission.
-    """
+    """Make an entry unless it exists and is intact; returns whether this call made it."""
     if is_intact(folder):
         mark_used(folder)
         return False

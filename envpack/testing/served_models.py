@@ -347,9 +347,7 @@ class ServedRepository:
             self._complete(model, made)
 
     def _is_complete(self, model: Model) -> bool:
-        """Whether a server finds all that the model needs: the environment that the configuration names, and a stub,
-        which is the server's own if the model has none.
-        """
+        """Whether a server finds what the model needs: the environment that the configuration names, and a stub."""
         if model.is_ensemble or model.is_foreign:
             return True
         check_placed_environment(self._project, model)

@@ -126,9 +126,7 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
 
 
 def _check_name(name: str, content: str | Path, artifact: Artifact) -> None:
-    """Refuse a name that leaves the model's folder, by which the artifact's writer would choose what is overwritten,
-    and a module with the name of the model's own, which would be imported in its place or overwritten.
-    """
+    """Refuse a name outside of the model's folder, or of its own module: the artifact's writer has chosen it."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         what = f"it names {quote(name)}, which lies outside of its folder"

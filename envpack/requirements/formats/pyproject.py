@@ -189,10 +189,7 @@ class _Reader:
         return found
 
     def _own_extras(self, text: str) -> list[str] | None:
-        """The extras of a requirement on the project itself, last first; ``None`` for other requirements.
-
-        None of them counts if its marker excludes the target.
-        """
+        """The extras of a requirement on the project itself, last first; ``None`` for other requirements."""
         own_name = self._project.get("name")
         try:
             requirement = Requirement(text)
