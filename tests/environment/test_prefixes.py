@@ -111,7 +111,7 @@ class TestVirtual:
         assert settled(virtual)
         copied_environment(virtual)
         read = []
-        monkeypatch.setattr("envpack.environment.prefix_files._digest", read.append)
+        monkeypatch.setattr("envpack.environment.prefix_files.sha256_of", read.append)
         again = copied_environment(virtual)
         assert (again.prefix, again.fresh, read) == (first.prefix, False, [])
 

@@ -60,6 +60,7 @@ def noted(requests):
 
 def _build(request):
     source, placement = request.source, request.placement
+    said = placement.said
     made_from = _prefix(source) if isinstance(source, TakenOver) else _lock(source, request.python)
     return {
         **made_from,
@@ -68,18 +69,18 @@ def _build(request):
         "format": placement.archive_format,
         "exclude": placement.selection.exclude,
         "include": placement.selection.include,
-        "packer": placement.packer,
+        "packer": said.packer,
         "strip": source.strip,
         "served from": placement.served_from,
-        "link mode": placement.link_mode,
-        "stub": placement.stub,
+        "link mode": said.link_mode,
+        "stub": said.stub,
         "toolchain": source.toolchain,
         "layout": "model" if placement.backends is None else "backend",
         "backends": placement.backends,
-        "copy library": placement.copy_library,
-        "start": placement.start,
+        "copy library": said.copy_library,
+        "start": said.start,
         "starts warm": placement.starts_warm,
-        "force": placement.force,
+        "force": said.force,
     }
 
 
