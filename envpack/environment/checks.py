@@ -155,8 +155,8 @@ def refuse_lost_extras(prefix: Path, target: Target) -> None:
 
 def _name(package: Distribution) -> str:
     try:
-        return normalise_name(package.name or "")
-    except (KeyError, ValueError):  # its metadata has none, or is not UTF-8
+        return normalise_name(package.name) if "Name" in package.metadata else ""
+    except ValueError:  # its metadata is not UTF-8
         return ""
 
 
