@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -45,30 +46,41 @@ def _delete_all(folder: Path) -> None:
 
 def _remove_stale() -> None:
     for stale in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
-        with contextlib.suppress(OSError):  # another process may be removing it too
-            if stale.lstat().st_uid == os.getuid() and _is_unlocked(stale):
+        with contextlib.suppress(OSError), _opened(stale) as handle:  # another process may be removing it too
+            if os.fstat(handle).st_uid == os.getuid() and try_lock(handle):
                 _delete_all(stale)
 
 
-def _is_unlocked(folder: Path) -> bool:
-    """Whether no process has locked a folder; False if the file system does not support locks."""
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A folder, open to lock it; one that no process has locked is left by a killed one, and removed with the lock."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        return try_lock(handle)
+        yield handle
     finally:
         os.close(handle)
 
 
 @contextlib.contextmanager
 def partial_folder(directory: Path) -> Iterator[Path]:
-    """Yield an empty folder in another one for the block; locked, since another machine may have another cache."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as partial:
-        handle = os.open(partial, os.O_RDONLY)
-        try:
-            try_lock(handle)
-            yield Path(partial)
-        finally:
-            os.close(handle)
+    """Yield an empty folder in another one; it is removed after the block.
+
+    It is locked as long as its process runs: that of another machine may have another cache.
+    """
+    with contextlib.ExitStack() as made:
+        while True:
+            folder = Path(
+                made.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, suffix=_SUFFIX, dir=directory))
+            )
+            with contextlib.suppress(FileNotFoundError):
+                handle = os.open(folder, os.O_RDONLY)
+                made.callback(os.close, handle)
+                with contextlib.suppress(OSError):  # the file system has no locks, then nobody else removes it
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                if folder.exists():
+                    break
+            # Another process took it for that of a killed one before it was locked.
+        yield folder
 
 
 def partial_folders(directory: Path) -> list[Path]:
@@ -79,8 +91,8 @@ def partial_folders(directory: Path) -> list[Path]:
 
 def remove_partial_folders(directory: Path) -> None:
     for entry in partial_folders(directory):
-        with contextlib.suppress(OSError):  # it is that of another user
-            if _is_unlocked(entry):
+        with contextlib.suppress(OSError), _opened(entry) as handle:  # it may be that of another user
+            if try_lock(handle):
                 shutil.rmtree(entry)
 
 

@@ -1,5 +1,6 @@
 """Temporary folders of killed processes are removed, also those in a folder that is filled."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from envpack.support import replacement, temp_dirs
 from envpack.support.errors import InputError
-from envpack.support.temp_dirs import check_fillable, filled_folder, partial_folder, temp_dir
+from envpack.support.temp_dirs import check_fillable, filled_folder, partial_folder, remove_partial_folders, temp_dir
 from tests.descriptors import open_in
 
 HOLD = """
@@ -136,9 +137,32 @@ def test_folders_of_other_users_stay(temporary, monkeypatch):
 
 def test_a_folder_that_another_process_removes_meanwhile_leaves_nothing(temporary, monkeypatch):
     made(temporary, "envpack-scratch-a")
-    monkeypatch.setattr(temp_dirs, "_is_unlocked", lambda folder: folder.rmdir() is None)
+    locks = iter([(temporary / "envpack-scratch-a").rmdir])
+    monkeypatch.setattr(temp_dirs, "try_lock", lambda _: next(locks, bool)() is None or True)
     with temp_dir("engine") as folder:
         assert list(temporary.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("moment", ["open", "flock"])
+def test_a_folder_that_another_process_removes_before_it_is_locked_is_made_again(tmp_path, moment, monkeypatch):
+    """It may be taken for that of a killed process until then."""
+    module = {"open": os, "flock": fcntl}[moment]
+    step, removed = getattr(module, moment), []
+
+    def after_removal(*arguments):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].rmdir()
+        return step(*arguments)
+
+    monkeypatch.setattr(module, moment, after_removal)
+    with partial_folder(tmp_path) as folder:
+        monkeypatch.undo()
+        assert list(tmp_path.iterdir()) == [folder]
+        remove_partial_folders(tmp_path)
+        assert folder not in removed
+        assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_file_stays_open(temporary, other):
