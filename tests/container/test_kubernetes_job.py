@@ -15,7 +15,7 @@ from envpack.settings.table import Settings
 pytestmark = pytest.mark.thorough
 
 CHECKOUT = Path(__file__).parents[2]
-WHEEL = "/wheels/triton_envpack-0.1.0-py3-none-any.whl"
+WHEEL = "/models/triton_envpack-0.1.0-py3-none-any.whl"
 
 
 def test_the_job_verifies_in_the_image_that_will_serve(daemon, repository, tmp_path):
