@@ -106,7 +106,7 @@ def _unmet(text: str) -> str:
             return ""
         found = importlib.metadata.distribution(needed.name)
     except (ImportError, AttributeError):  # PackageNotFoundError is an ImportError
-        return f"envpack needs {text}, which is not installed"
+        return f"envpack needs {text.partition(';')[0].strip()}, which is not installed"
     if needed.specifier.contains(found.version, prereleases=True):
         return ""
     folder = str(found.locate_file(""))
