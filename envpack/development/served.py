@@ -287,7 +287,7 @@ def _syntax_frame(reason: str, folder: Path, on_server: str) -> list[str]:
     found = _SYNTAX.search(reason)
     if found is None:
         return []
-    files = sorted(folder.glob(f"[1-9]*/**/{found['file']}"))
+    files = sorted(folder.glob(f"[0-9]*/**/{found['file']}"))
     return [f"{on_server}/{files[0].relative_to(folder)}:{found['line']} in <module>"] if len(files) == 1 else []
 
 

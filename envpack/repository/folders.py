@@ -74,8 +74,11 @@ def looks_like_model(folder: Path) -> bool:
 
 
 def version_folders(folder: Path) -> list[Path]:
-    """The folders that the server loads as versions: those whose names start with a digit other than zero."""
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
+    """The folders that the server loads as versions: ``0``, and those whose names start with another digit."""
+    return sorted(entry for entry in folder.iterdir() if _VERSION.match(entry.name) and entry.is_dir())
+
+
+_VERSION = re.compile("[1-9]|0$")
 
 
 def version_number(folder: Path) -> int:
@@ -185,7 +188,7 @@ def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError |
 def is_model_file(path: str) -> bool:
     """Whether a path below a model's folder is the file, or in the folder, that a backend loads by default."""
     version, _, file = path.partition("/")
-    return version[:1] in set("123456789") and file.partition("/")[0] in {known.file for known in KNOWN}
+    return bool(_VERSION.match(version)) and file.partition("/")[0] in {known.file for known in KNOWN}
 
 
 def default_file(config: ModelConfig, backend: str) -> str:

@@ -72,7 +72,7 @@ def _environment(path):
     ("name", "config", "code", "kind"),
     [
         ("core", 'backend: "python"', "", "model-without-code"),
-        ("core", 'backend: "python"', "0/model.py", "model-without-code"),
+        ("core", 'backend: "python"', "01/model.py", "model-without-code"),
         ("core", 'backend: "python"', "1/other.py", "model-without-code"),
         ("core", "nonsense", "1/model.py", "bad-config"),
         ("core", 'name: "other" backend: "python"', "1/model.py", "model-name-mismatch"),
@@ -202,9 +202,15 @@ def test_errors_say_what_is_wrong_and_where(tmp_path):
 
 def test_every_version_without_code_is_an_error_the_newest_first(tmp_path):
     folder = make(tmp_path / "core", 'backend: "python" version_policy { all {} }')
-    for name in ("2", "3", "0", "x"):
+    for name in ("2", "3", "0", "02", "x"):
         (folder / name).mkdir()
-    assert [fault.where for fault in examine_model(folder)[1]] == [str(folder / "3"), str(folder / "2")]
+    assert [fault.where.rpartition("/")[2] for fault in examine_model(folder)[1]] == ["3", "2", "0"]
+
+
+def test_zero_is_a_version(tmp_path):
+    folder = make(tmp_path / "core", 'backend: "python"')
+    (folder / "1").rename(folder / "0")
+    assert open_model(folder).served_versions() == [0]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def refused(plan):
         ("m/1/model.savedmodel/x", True),
         ("m/1/helper.py", False),
         ("m/model.py", False),
-        ("m/0/model.py", False),
+        ("m/0/model.py", True),
         ("m/weights.bin", False),
         ("config.pbtxt", False),
     ],
