@@ -251,7 +251,7 @@ MODEL_FAULTS = (
     ),
     Fault(
         "",
-        "name the encoding, as in open(path, encoding='utf-8'), or give the server a locale: --env LC_ALL=C.UTF-8",
+        "name the encoding, as in open(path, encoding='utf-8'), or take envpack's stub: envpack build --stub always",
         raised=r"Unicode(?:De|En)codeError: 'ascii' codec ",
     ),
     Fault(

@@ -163,7 +163,7 @@ KNOWN = [
         },
     ),
     (
-        ("load-failed", "or give the server a locale: --env LC_ALL=C.UTF-8"),
+        ("load-failed", "or take envpack's stub: envpack build --stub always"),
         {
             "raised": [
                 "UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3 in position 1: ordinal not in range(128)"
