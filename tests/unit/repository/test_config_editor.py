@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from envpack.repository.config import parse_config
@@ -7,6 +9,7 @@ from envpack.repository.config_editor import (
     set_backend,
     set_execution_environment,
     set_string_parameter,
+    starting_faults,
 )
 from envpack.support.errors import InputError
 
@@ -167,3 +170,31 @@ def test_an_edit_that_no_longer_parses_is_rejected(monkeypatch):
     with pytest.raises(InputError) as caught:
         set_string_parameter('name: "m"\n', "K", "v", "dir/config.pbtxt")
     assert caught.value.kind == "bad-config"
+
+
+def stubs_parameter(key, value):
+    config = parse_config(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}', "config.pbtxt")
+    return list(starting_faults(config, Path("m/config.pbtxt")))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "known"),
+    [
+        ("ENVPACK_START", "hot", "cold or warm"),
+        ("ENVPACK_START", "", "cold or warm"),
+        ("ENVPACK_TEMPLATE", "execute", "import or initialize"),
+        ("ENVPACK_RESTARTS", "never", "a number such as 3"),
+        ("ENVPACK_RESTARTS", "-1", "a number such as 3"),
+        ("ENVPACK_EXECUTE_TIMEOUT", "30 s", "seconds such as 30 or 0.5"),
+    ],
+)
+def test_a_value_that_the_stub_does_not_know_is_an_error(key, value, known):
+    (error,) = stubs_parameter(key, value)
+    assert (error.kind, error.where) == ("bad-config", "m/config.pbtxt")
+    assert error.message == f"the parameter {key} is {value!r}"
+    assert error.hint == f"write {known}, or remove the parameter"
+
+
+@pytest.mark.parametrize(("key", "value"), [("ENVPACK_RESTARTS", "0"), ("ENVPACK_EXECUTE_TIMEOUT", "0.5")])
+def test_a_number_for_the_stub_is_read(key, value):
+    assert stubs_parameter(key, value) == []

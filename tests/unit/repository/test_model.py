@@ -423,31 +423,6 @@ def test_named_models_requires_a_folder(tmp_path):
         named_models(tmp_path / "nowhere", ())
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "known"),
-    [
-        ("ENVPACK_START", "hot", "cold or warm"),
-        ("ENVPACK_START", "", "cold or warm"),
-        ("ENVPACK_TEMPLATE", "execute", "import or initialize"),
-        ("ENVPACK_RESTARTS", "never", "a number such as 3"),
-        ("ENVPACK_RESTARTS", "-1", "a number such as 3"),
-        ("ENVPACK_EXECUTE_TIMEOUT", "30 s", "seconds such as 30 or 0.5"),
-    ],
-)
-def test_a_value_that_the_stub_does_not_know_is_an_error(tmp_path, key, value, known):
-    folder = make(tmp_path / "m", f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}')
-    with pytest.raises(InputError) as caught:
-        open_model(folder)
-    assert (caught.value.kind, caught.value.where) == ("bad-config", str(folder / "config.pbtxt"))
-    assert caught.value.message == f"the parameter {key} is {value!r}"
-    assert caught.value.hint == f"write {known}, or remove the parameter"
-
-
-@pytest.mark.parametrize(("key", "value"), [("ENVPACK_RESTARTS", "0"), ("ENVPACK_EXECUTE_TIMEOUT", "0.5")])
-def test_a_number_for_the_stub_is_read(tmp_path, key, value):
-    open_model(make(tmp_path / "m", f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'))
-
-
 @every_row(
     ("config", "fix"),
     [('backend: "onnxruntime"', "models of other backends need no environment"), (None, "creates a working example")],
