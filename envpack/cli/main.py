@@ -17,7 +17,6 @@ from envpack.cli import interrupts
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.streams import close_streams, echo, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, system_error
-from envpack.support.installation import wrong_package
 from envpack.support.interruption import repeat_unhandled
 
 # Each command with the module that it is in and its line in `envpack --help`, which imports none of them.
@@ -223,6 +222,8 @@ def _explained(error: Exception) -> EnvpackError | None:
             what = "folders, links or data are nested more deeply than envpack can follow"
             fix = "look for a folder or a file in which the same thing is repeated"
             return InputError("nested-too-deeply", what, fix)
+    from envpack.support.installation import wrong_package
+
     return system_error(error) or wrong_package(error)
 
 
