@@ -36,8 +36,7 @@ _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry
 _EMPTY_PAGE = re.compile(rf"there are no versions of ({_NAME})[ ,]")
 _HINTS = {
     "has invalid metadata": "choose another version: uv refuses the metadata of this one, as pip does since 24.1",
-    "in the provided package locations": "name a folder that has it with --find-links, or remove --no-index"
-    " (PIP_NO_INDEX): no index is used",
+    "in the provided package locations": "no index is used: remove --no-index (PIP_NO_INDEX), or add --find-links DIR",
 }
 # Names in requirements files that are no packages of pip.
 _NO_PACKAGES = {

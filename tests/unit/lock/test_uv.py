@@ -189,7 +189,7 @@ def because(text):
             ["numpy"],
             "unresolvable",
             "'numpy'",
-            "name a folder that has it with --find-links, or remove --no-index (PIP_NO_INDEX): no index is used",
+            "no index is used: remove --no-index (PIP_NO_INDEX), or add --find-links DIR",
         ),
         (
             "Prepared 1 package in 1ms\nerror: Unable to uninstall `pyyaml==5.4.1`. distutils-installed distributions",
