@@ -67,7 +67,7 @@ class _ArchiveRequest:
         if self.packer == "conda-pack":
             import importlib.metadata
 
-            return f"conda-pack {importlib.metadata.version('conda-pack')}"
+            return f"conda-pack {importlib.metadata.version('conda-pack')} without {INVENTORY}"
         return compressor() if self.form == "tar.gz" else "tar"
 
     def path(self) -> Path:

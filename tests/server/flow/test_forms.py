@@ -40,7 +40,8 @@ def test_the_server_loads_every_form(doubler, envpack_json, form):
     assert code == 0, document
     (built,) = document["models"]
     strict = () if "packer=conda-pack" in form else ("--strict",)  # that has no list of the files, which it changes
-    assert envpack_json("inspect", built["environment"], *strict, "--triton", DEFAULT_RELEASE)[0] == 0
+    code, document = envpack_json("inspect", built["environment"], *strict, "--triton", DEFAULT_RELEASE)
+    assert code == 0, document
 
     code, document = envpack_json("verify", "--repository", doubler.parent)
     assert code == 0, document
