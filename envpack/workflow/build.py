@@ -283,7 +283,7 @@ def environment_for(source: Recipe | TakenOver, progress: Progress, store: Share
 def _fitting_stub(
     environment: EnvironmentFacts, source: Recipe | TakenOver, progress: Progress, store: SharedStore | None
 ) -> Path:
-    """A stub for the environment that runs in the release's image."""
+    """A stub for the environment that runs in the release's image; with zig if the system compiler's does not."""
 
     def find_headers(minor: str) -> Path:
         preference = source.python_preference if isinstance(source, Recipe) else "system"
@@ -293,8 +293,13 @@ def _fitting_stub(
         target = target_from_prefix(environment.path, find_headers=find_headers)
     else:
         target = target_from_interpreter(environment.python, progress=progress)
+    image = image_host(source.release)
     stub = stub_for(Cell(target, toolchain=source.toolchain), progress=progress, store=store)
-    facts, image = read_stub_requirements(stub.path), image_host(source.release)
-    for mismatch in find_mismatches(facts, environment, source.release, image):
+    mismatches = find_mismatches(read_stub_requirements(stub.path), environment, source.release, image)
+    # "auto" leaves this machine's compiler out for its glibc only from 2.38 on; the image of 23.04 has 2.31.
+    if source.toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):
+        stub = stub_for(Cell(target, toolchain="zig"), progress=progress, store=store)
+        mismatches = find_mismatches(read_stub_requirements(stub.path), environment, source.release, image)
+    for mismatch in mismatches:
         raise StubError(mismatch.kind, mismatch.what, mismatch.fix)
     return stub.path

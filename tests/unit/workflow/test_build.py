@@ -111,14 +111,36 @@ def test_a_warm_start_is_refused_if_its_stub_is_of_another_python(ready):
     assert names(ready.folder) == before
 
 
-def test_a_stub_that_the_image_cannot_run_is_refused(ready, stubs, monkeypatch):
-    class Mismatch:
-        kind, what, fix = "glibc-too-old", "the stub needs glibc 2.99", "compile it with zig"
+def test_a_stub_that_needs_a_newer_glibc_is_made_by_zig(ready, stubs, monkeypatch):
+    found = {"system": [], "zig": []}
 
-    monkeypatch.setattr(module, "find_mismatches", lambda stub, *_: () if stub is None else [Mismatch])
-    with pytest.raises(StubError, match=r"needs glibc 2\.99") as raised:
+    def mismatches(stub, environment, release, image):
+        if stub is None:
+            return ()
+        return found["zig" if len(stubs) > 1 else "system"]
+
+    class Mismatch:
+        def __init__(self, kind):
+            self.kind, self.what, self.fix = kind, f"reason of {kind}", "fix"
+
+    monkeypatch.setattr(module, "find_mismatches", mismatches)
+    found["system"] = [Mismatch("glibc-too-old")]
+    build(ready, stub="always", toolchain="auto")
+    assert [toolchain for *_, toolchain in stubs] == ["auto", "zig"]
+    found["zig"] = [Mismatch("glibc-too-old")]
+    stubs.clear()
+    with pytest.raises(StubError, match="reason of glibc-too-old") as raised:
         build(ready, stub="always")
-    assert (raised.value.kind, raised.value.hint, len(stubs)) == ("glibc-too-old", "compile it with zig", 1)
+    assert raised.value.kind == "glibc-too-old"
+    stubs.clear()
+    with pytest.raises(StubError):
+        build(ready, stub="always", toolchain="system")
+    assert [toolchain for *_, toolchain in stubs] == ["system"], "another compiler was asked for"
+    stubs.clear()
+    found["system"] = [Mismatch("other")]
+    with pytest.raises(StubError, match="reason of other"):
+        build(ready, stub="always")
+    assert len(stubs) == 1
 
 
 def test_what_the_image_cannot_run_is_refused(ready, monkeypatch):
