@@ -156,7 +156,7 @@ def refuse_lost_extras(prefix: Path, target: Target) -> None:
 def _name(package: Distribution) -> str:
     try:
         return normalise_name(package.name) if "Name" in package.metadata else ""
-    except ValueError:  # its metadata is not UTF-8
+    except (OSError, ValueError):  # its metadata is missing, or not UTF-8
         return ""
 
 

@@ -170,6 +170,7 @@ def test_what_an_extra_of_a_conda_package_needs_must_be_there(tmp_path, wanted, 
     for name, content in {"old": b"Name: \xe9\n", "none": b"Version: 1\n"}.items():
         installed(prefix, name, "conda")
         (prefix / f"lib/python3.10/site-packages/{name}-1.0.dist-info/METADATA").write_bytes(content)
+    (prefix / "lib/python3.10/site-packages/empty-1.0.dist-info").mkdir()
     if not is_lost:
         checks.refuse_lost_extras(prefix, Target("linux-64", "3.10"))
         return
