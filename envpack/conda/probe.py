@@ -11,7 +11,7 @@ from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import required_abi
 from envpack.support.folders import cache_root
 from envpack.support.memory import remember, remembered
-from envpack.support.processes import bare_environment, library_path, run
+from envpack.support.processes import bare_environment, library_variable, run
 from envpack.support.text import may_be_path
 
 _TIMEOUT = 30.0  # seconds
@@ -108,7 +108,7 @@ def _is_remembered(value: object) -> bool:
 def _probe(executable: Path) -> Facts | None:
     if executable in _silent:
         return None
-    variables = bare_environment() | library_path(executable)
+    variables = bare_environment() | library_variable(executable)
     try:
         completed = run([executable, "-I", "-S", "-c", _PROBE], env=variables, timeout=_TIMEOUT)
         facts = parse_json(completed.stdout) if completed.returncode == 0 else None

@@ -26,7 +26,7 @@ from envpack.requirements.tool_tables import ToolTables
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError
 from envpack.support.folders import cache_folder
-from envpack.support.processes import CompletedProcess, clean_environment, library_path
+from envpack.support.processes import CompletedProcess, clean_environment, library_variable
 from envpack.support.redaction import public_url
 from envpack.support.tables import quote
 from envpack.support.temp_dirs import partial_folder, remove_partial_folders, temp_dir
@@ -209,7 +209,7 @@ def _build_wheel(project: Path, target: Target, python: Path, folder: Path, vari
     remove_partial_folders(folder)
     with partial_folder(folder) as temporary:
         options: list[str | Path] = ["--wheel", "--out-dir", temporary, "--no-config", *no_index()]
-        variables = {**variables, **_SAME_TIME, **library_path(python)}
+        variables = {**variables, **_SAME_TIME, **library_variable(python)}
         completed = run_uv(["build", *options, "--python", python, project], variables=variables)
         wheels = list(temporary.glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
@@ -256,7 +256,7 @@ def install_pip(
                     # Neither links to uv's cache: it is not ours. "clone" would fall back to hard links.
                     *("--link-mode", "copy"),
                 ],
-                variables={**accounts, **library_path(python)},
+                variables={**accounts, **library_variable(python)},
             )
 
     missing = _not_cached(packages, installed, prefix.parent) if cached else packages

@@ -112,7 +112,8 @@ def difference(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> str:
 def _is_close(wanted: float, found: float, tolerance: Tolerance) -> bool:
     if wanted == found or (math.isnan(wanted) and math.isnan(found)):
         return True
-    return math.isfinite(wanted) and abs(wanted - found) <= tolerance.atol + tolerance.rtol * abs(wanted)
+    gap = abs(wanted - found)
+    return math.isfinite(gap) and gap <= tolerance.atol + tolerance.rtol * abs(wanted)
 
 
 def _format(value: Value) -> str:

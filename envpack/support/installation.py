@@ -87,15 +87,14 @@ def wrong_package(error: Exception) -> StorageError | None:
     import importlib.metadata
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        for text in importlib.metadata.requires(DISTRIBUTION) or ():
-            if why := _unmet(text):
-                fix = "run it without that: env -u PYTHONPATH envpack ..." if "PYTHONPATH" in why else repair_command()
-                return StorageError("wrong-package", f"{why} ({type(error).__name__}: {error})", fix)
+        for unmet in filter(None, map(_unmet, importlib.metadata.requires(DISTRIBUTION) or ())):
+            what, fix = unmet
+            return StorageError("wrong-package", f"{what} ({type(error).__name__}: {error})", fix)
     return None
 
 
-def _unmet(text: str) -> str:
-    """Why a requirement of envpack's own is not met by the package that Python finds first; ``""`` if it is."""
+def _unmet(text: str) -> tuple[str, str] | None:
+    """Why the package that Python finds first does not meet a requirement of envpack's own, and what to do."""
     import importlib.metadata
 
     try:
@@ -103,16 +102,17 @@ def _unmet(text: str) -> str:
 
         needed = Requirement(text)
         if needed.marker and not needed.marker.evaluate({"extra": ""}):
-            return ""
+            return None
         found = importlib.metadata.distribution(needed.name)
     except (ImportError, AttributeError):  # PackageNotFoundError is an ImportError
-        return f"envpack needs {text.partition(';')[0].strip()}, which is not installed"
+        return f"envpack needs {text.partition(';')[0].strip()}, which is not installed", repair_command()
     if needed.specifier.contains(found.version, prereleases=True):
-        return ""
-    folder = str(found.locate_file(""))
-    from_path = folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    place = f"{folder} of PYTHONPATH" if from_path else folder
-    return f"envpack needs {needed.name}{needed.specifier}, and Python finds {found.version} in {place}"
+        return None
+    folder = Path(str(found.locate_file("")))
+    what = f"envpack needs {needed.name}{needed.specifier}, and Python finds {found.version} in {folder}"
+    if folder in map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        return f"{what} of PYTHONPATH", "run it without that: env -u PYTHONPATH envpack ..."
+    return what, repair_command()
 
 
 @functools.cache

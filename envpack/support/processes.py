@@ -113,7 +113,7 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept
 
 
-def library_path(python: Path) -> dict[str, str]:
+def library_variable(python: Path) -> dict[str, str]:
     """The variable for an interpreter that needs one to find its library, as those of a cluster's modules do."""
     return {"LD_LIBRARY_PATH": ":".join(str(python.parent.parent / name) for name in ("lib", "lib64"))}
 

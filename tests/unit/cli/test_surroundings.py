@@ -117,7 +117,7 @@ def test_a_package_of_pythonpath_that_envpack_cannot_use_is_named(tmp_path):
     (old / "click-7.1.2.dist-info").mkdir()
     (old / "click-7.1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: click\nVersion: 7.1.2\n")
     surroundings = {key: value for key, value in os.environ.items() if key != "ENVPACK_TRACEBACK"}
-    for path, status in ((f"/nowhere:{old}", 7), ("", 0)):
+    for path, status in ((f"/nowhere:{old}/", 7), ("", 0)):
         command = [sys.executable, "-m", "envpack", "releases"]
         done = subprocess.run(
             command, env=surroundings | {"PYTHONPATH": path}, capture_output=True, text=True, check=False

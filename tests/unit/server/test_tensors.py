@@ -89,3 +89,8 @@ def test_every_floating_point_type_has_a_tolerance(datatype):
 def test_the_tolerance_is_relative_and_absolute():
     assert not difference(tensor(100.0), tensor(101.0), Tolerance(rtol=0.01, atol=0))
     assert not difference(tensor(0.0), tensor(0.5), Tolerance(rtol=0, atol=0.5))
+
+
+def test_no_tolerance_takes_an_infinite_element_for_a_finite_one():
+    found = difference(tensor(1e308, datatype="FP64"), tensor(float("inf"), datatype="FP64"), Tolerance(rtol=10.0))
+    assert found == "element 0 is inf instead of 1e+308"
