@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +19,6 @@ class CondaPackage:
     subdir: str  # "linux-64", "linux-aarch64" or "noarch"
     url: str  # https://… or file:///…, without user name or password
     sha256: str = ""  # in hexadecimal digits, "" if only md5 is known
-    _: KW_ONLY
     md5: str = ""  # in hexadecimal digits, "" if unknown
     size: int = 0  # bytes, 0 if unknown
     license: str = ""  # from the package's metadata, "" if unknown
@@ -52,7 +51,6 @@ class Requirements:
     # hashes as --hash=sha256:…
     pip: tuple[str, ...] = ()
     python: str = ""  # Python minor version that the file requires, for example "3.10"; "" if it allows several
-    _: KW_ONLY
     python_range: str = ""  # the Python versions that the file allows, see `allows_minor`; "" if it says nothing
     source: Path | None = None  # the file they were read from, None for requirements made by a program
     channels: tuple[str, ...] = ()  # conda channels that the file names, in order of preference
