@@ -35,9 +35,22 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """Variables with which commands have a stub that compiles in a second."""
-    return {"PYTHONPATH": str(with_small_stub(tmp_path_factory.mktemp("small-stub"))), "CXX": None}
+def gate(tmp_path_factory):
+    """The compiler waits while `closed` holds this file."""
+    file = tmp_path_factory.mktemp("gate") / "gate"
+    file.touch()
+    return file
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, gate):
+    """Variables with which commands have a stub that compiles in a second.
+
+    They name the compiler: entries of the cache are named after it, and where this machine's C library is newer than
+    that of the image, commands would take another one.
+    """
+    sources = with_small_stub(tmp_path_factory.mktemp("small-stub"))
+    return {"PYTHONPATH": str(sources), "CXX": gated_compiler(gate.with_name("c++"), gate)}
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +59,16 @@ def changes(own_cache, small):
 
 
 @pytest.fixture(scope="module")
-def raced(changes, tmp_path_factory):
+def raced(changes, gate, tmp_path_factory):
     """Two processes that build the same two stubs at the same time, from an empty cache; folders and what they said."""
     folder = tmp_path_factory.mktemp("raced")
-    gate, outputs = folder / "gate", [folder / name / "dist" for name in ("one", "two")]
-    waiting = changes | {"CXX": gated_compiler(folder / "c++", gate)}
+    outputs = [folder / name / "dist" for name in ("one", "two")]
     with closed(gate):
         for output in outputs:
             output.parent.mkdir()
         files = [(output.with_name("out"), output.with_name("err")) for output in outputs]
         children = [
-            start(*CELLS, "--output", output, changes=waiting, said=said)
+            start(*CELLS, "--output", output, changes=changes, said=said)
             for output, said in zip(outputs, files, strict=True)
         ]
         assert soon(lambda: any(b"wait for another process" in err.read_bytes() for _, err in files))
@@ -113,13 +125,12 @@ def compiles(cache: Path) -> bool:
     ids=lambda number: number.name,
 )
 def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_one_works(
-    tmp_path, own_cache, small, number
+    tmp_path, own_cache, small, gate, number
 ):
-    gate = tmp_path / "gate"
     changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache")}
     words = (*CELLS, "--output", tmp_path / "dist")
     with closed(gate):
-        child = start(*words, changes=changes | {"CXX": gated_compiler(tmp_path / "c++", gate)})
+        child = start(*words, changes=changes)
         assert soon(lambda: compiles(tmp_path / "cache") or child.poll() is not None, seconds=120)
         child.send_signal(number)
         out, err = child.communicate(timeout=60)
@@ -404,9 +415,8 @@ def test_workers_of_a_cluster_compile_a_matrix(own_cache, small, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(own_cache, small, tmp_path):
-    gate = tmp_path / "gate"
-    changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": gated_compiler(tmp_path / "c++", gate)}
+def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(own_cache, small, gate, tmp_path):
+    changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache")}
     with closed(gate):
         child = start(*CELLS, "--only", "cp310-*", "--output", tmp_path / "dist", "--on", "local:1", changes=changes)
         assert soon(lambda: compiles(tmp_path / "cache") or child.poll() is not None, seconds=120)
