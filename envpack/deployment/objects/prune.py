@@ -53,13 +53,15 @@ class DigestAddress:
     def _replaced(self, keep: int, current: str) -> list[tuple[float, Objects]]:
         """All but the current publication that as many newer ones have replaced, the oldest first.
 
-        One that is incomplete replaces none: to begin a removal, which may be interrupted, writes a record anew.
+        One that is incomplete replaces none: to begin a removal, which may be interrupted, writes a record anew. Nor
+        does one whose record is damaged, which is read as one without files.
         """
         replaced, newer = [], 0
         for written, digest in self._newest_first():
             objects = Objects(self.of(digest))
             if newer < keep:
-                newer += not PublicationRecord.read(objects, or_damaged=True).pending
+                record = PublicationRecord.read(objects, or_damaged=True)
+                newer += bool(record.entries) and not record.pending
             elif digest != current:
                 replaced.append((written, objects))
         return replaced[::-1]

@@ -215,6 +215,7 @@ def test_a_publication_with_a_damaged_record_stays_and_does_not_keep_others(addr
     written = (folder / RECORD).stat().st_mtime_ns
     (folder / RECORD).write_text("{")
     os.utime(folder / RECORD, ns=(written, written))
+    assert address.prune(2, newest[1], NoProgress()) == ((), ())
     pruned, cautions = address.prune(1, newest[1], NoProgress())
     assert pruned == (str(oldest[0].location),)
     reason = f"{RECORD} in the store cannot be used: it is no record of this version of envpack"
