@@ -176,7 +176,7 @@ def _show_models(models: InspectedModels, console: Console, *, here: bool) -> in
             "findings": [{key: getattr(each, key) for key in _FINDING_KEYS} for each in found.findings],
         }
     )
-    if models.ok and here:
+    if models.ok and here and not any(each.kind == "requirements-missing" for each in found.findings):
         place = () if found.repository == Path.cwd() else ("--repository", str(found.repository))
         named = found.models if len(found.models) == 1 else ()
         console.next_step("envpack", "verify" if found.built else "build", *place, *named)

@@ -28,6 +28,7 @@ from envpack.inspection.files import (
     template_findings,
     version_findings,
 )
+from envpack.inspection.imports import missing_requirements
 from envpack.inspection.preflight import find_damage
 from envpack.inspection.state import build_state, own_requirements
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
@@ -151,6 +152,7 @@ def _of_model(
     if not model.has_stub:
         return
     yield from states
+    yield from _missing_requirements(project, model, release)
     yield from code_findings(model, _python_of(project, model, release))
     yield from module_findings(model).values()
     yield from start_findings(model)
@@ -223,6 +225,16 @@ def _state_findings(project: Project, model: Model, release: Release) -> Iterato
         yield caution("not-built", model.folder, state.reason, state.fix)
     elif state.status == "changed":
         yield caution("requirements-changed", model.folder, state.reason, state.fix)
+
+
+def _missing_requirements(project: Project, model: Model, release: Release) -> Iterator[Finding]:
+    """Warns of a model that a build refuses; a server may serve it as it is, if its own Python has the packages."""
+    said = project.of(model.folder.name)
+    if model.environment or said.from_prefix or requirements_file(project, model.folder):
+        return
+    python = _python_of(project, model, release)
+    if python and (error := missing_requirements(model, python)):
+        yield dataclasses.replace(finding_of_error(error, model.folder), severity="warning")
 
 
 def _of_backends(models: Sequence[Model], backends: Path, release: Release) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from envpack.archive.manifest import Format, format_costs, read_metadata
 from envpack.conda.choice import interpreter_for
 from envpack.environment.store import Environment
 from envpack.inspection.facts import EnvironmentFacts, image_host, read_environment_facts, read_stub_requirements
+from envpack.inspection.imports import requirement_warnings
 from envpack.inspection.preflight import find_damage, find_mismatches
 from envpack.inspection.state import record_requirements
 from envpack.lock.lockfile import digest_requirements
@@ -30,7 +31,6 @@ from envpack.support.installation import Installation
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
-from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import locked_environment, numpy_missing, report_python
 from envpack.workflow.placement import (
     check_compiling_first,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
+from envpack.inspection.imports import addition_of, requirement_warnings
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
 from envpack.lock.resolve import DOES_NOT_FIT, LockOptions, can_try, lock_requirements, resolves
 from envpack.repository.selection import named_models
@@ -24,7 +25,6 @@ from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, storage_errors
 from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import public_url
-from envpack.workflow.imports import addition_of, requirement_warnings
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import is_resolved, lock_request

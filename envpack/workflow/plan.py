@@ -18,6 +18,7 @@ from envpack.conda.choice import reason_to_fetch
 from envpack.environment.build import find_environment
 from envpack.environment.prefix_files import detect_prefix
 from envpack.environment.store import Environment
+from envpack.inspection.imports import requirement_warnings
 from envpack.inspection.state import BuildState, build_state
 from envpack.lock.lockfile import Lock
 from envpack.lock.resolve import LOCAL_CHANNEL, check_channels, check_requirements
@@ -37,7 +38,6 @@ from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import SILENT
 from envpack.support.text import counted, printable
-from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import refuse_stale, refuse_without_numpy, version_change, versions
 from envpack.workflow.placement import (
     backend_name,

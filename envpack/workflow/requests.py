@@ -14,6 +14,7 @@ from envpack.archive.selection import Selection
 from envpack.conda.resolve import spec_channels
 from envpack.conda.settings import CondaSettings, read_conda_settings
 from envpack.inspection.files import environment_findings, environment_path_findings
+from envpack.inspection.imports import NUMPY_ALONE, missing_requirements
 from envpack.inspection.preflight import find_unsafe_archive
 from envpack.inspection.stubs import fit_findings
 from envpack.lock.lockfile import read_lock
@@ -40,7 +41,6 @@ from envpack.support.errors import UsageError, refuse
 from envpack.support.folders import real_path
 from envpack.support.placed_files import LOCK_NAME, STUB_NAME
 from envpack.support.platforms import host_platform
-from envpack.workflow.imports import NUMPY_ALONE, refuse_missing_requirements
 from envpack.workflow.python_choice import ChosenPython, choose_python, pinned_python, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver
 
@@ -215,7 +215,8 @@ def _requirements(project: Project, model: Model, choose: Callable[[Requirements
     """What the model requires; without any requirements NumPy, if its code needs no more."""
     file = requirements_file(project, model.folder)
     if not file:
-        refuse_missing_requirements(model, choose(NUMPY_ALONE).minor)
+        if missing := missing_requirements(model, choose(NUMPY_ALONE).minor):
+            raise missing
         return NUMPY_ALONE
     return read_requirements(
         file,

@@ -91,6 +91,20 @@ def test_inspect_reports_how_to_build_a_model_that_was_never_built(project, mode
     assert finding.fix == "run `envpack build one`"
 
 
+def test_inspect_names_imports_of_a_model_without_requirements_which_a_server_may_have(project, model, release):
+    (model / "config.pbtxt").unlink()
+    (model / "requirements.txt").unlink()
+    code = model / "1/model.py"
+    code.write_text(f"import numpy\n\nimport tree\n{code.read_text()}")
+    inspected = inspect_repository(project, release, ["one"])
+    (finding,) = inspected.findings
+    assert inspected.ok
+    assert (finding.kind, finding.severity, str(finding.where)) == ("requirements-missing", "warning", f"{code}:3")
+    assert finding.fix.startswith(f"write numpy and tree into {model}/requirements.txt")
+    (project.repository / "envpack.toml").write_text('[models.one]\nfrom_prefix = "/opt/conda"\n')
+    assert kinds(open_project(project.repository), release) == []
+
+
 def test_inspect_names_what_a_build_of_a_new_model_would_refuse(project, model, release):
     (model / "config.pbtxt").unlink()
     (model / "requirements.txt").write_text("numpy\npillow=>1\n")

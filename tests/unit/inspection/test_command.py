@@ -74,6 +74,8 @@ def test_what_usually_follows_is_named_unless_something_is_wrong(project, capsys
     assert following(f"{repository}/one") == (0, [f"next: envpack build --repository {repository} one"])
     monkeypatch.chdir(repository)
     assert following() == (0, ["next: envpack build"])
+    (project.repository / "one/1/model.py").write_text("import torch\n\n\nclass TritonPythonModel:\n    pass\n")
+    assert following("one") == (0, [])  # a build would be refused
     (project.repository / "notes").mkdir()
     assert following() == (1, [])
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from envpack.inspection.imports import requirement_warnings
 from envpack.lock.lockfile import write_lock
 from envpack.repository.model import open_model
 from envpack.requirements.model import Requirements
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module
-from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import lock_model, locked_environment
 from envpack.workflow.plan import plan_model
 from envpack.workflow.python_choice import ChosenPython
@@ -149,7 +149,7 @@ def test_a_model_without_requirements_may_need_no_more_than_numpy(machine, model
     error = raised.value
     assert (error.kind, error.where) == ("requirements-missing", f"{code}:2")
     assert (
-        error.message == "it imports tree and PIL, and the model has no requirements, so that it would get NumPy alone"
+        error.message == "it imports tree and PIL, and the model has no requirements: a build would give it NumPy alone"
     )
     write = f"write numpy, tree and pillow into {machine.folder}/requirements.txt, each on a line of its own"
     assert error.hint == write

@@ -27,18 +27,18 @@ _COMMANDS = {
 }
 
 
-def refuse_missing_requirements(model: Model, python: str) -> None:
-    """Refuse a model without requirements whose code needs more than NumPy, which the server's own Python may have."""
+def missing_requirements(model: Model, python: str) -> InputError | None:
+    """What keeps a model without requirements from a build: its code imports more than NumPy."""
     places = _of_packages(model, _missing(model, python, NUMPY_ALONE.pip))
     if not places:
-        return
+        return None
     packages = enumerated(["numpy", *_packages(places)])
     fix = f"write {packages} into {model.folder / 'requirements.txt'}, each on a line of its own"
     if near := _unread(model, beside=True):
         found, named = near
         fix += f"; or, for those in {found}, {naming(model.folder, named)}"
-    what = f"it imports {enumerated([*places])}, and the model has no requirements, so that it would get NumPy alone"
-    raise InputError("requirements-missing", what, fix, next(iter(places.values())))
+    what = f"it imports {enumerated([*places])}, and the model has no requirements: a build would give it NumPy alone"
+    return InputError("requirements-missing", what, fix, next(iter(places.values())))
 
 
 def requirement_warnings(
