@@ -20,6 +20,7 @@ from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import first_endless, read_json
+from envpack.support.connection_faults import UNTRUSTED, last_cause, network_hint, proxy_of, through
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
@@ -168,7 +169,8 @@ def install_conda(
                 patience=_PATIENCE,
             )
     except EngineError as error:
-        raise _install_error(error, packages, prefix) from error
+        variables = clean_environment() | {**settings.variables}
+        raise _install_error(error, packages, prefix, variables) from error
     if downloads != cache_folder("conda-packages", cache):
         mark_used(downloads)
         return
@@ -220,10 +222,11 @@ def _downloads(packages: Sequence[CondaPackage], cache: Path) -> Path:
 
 
 def _install_error(
-    error: EngineError, packages: Sequence[CondaPackage], prefix: Path
+    error: EngineError, packages: Sequence[CondaPackage], prefix: Path, variables: Mapping[str, str]
 ) -> EnvironmentBuildError | StorageError:
     message = " ".join(str(error).split())
     named = next((package for package in packages if _names(message, package)), None)
+    proxy = proxy_of(named.url, variables) if named else ""
     return error_from_output(
         _ERROR_PATTERNS,
         message,
@@ -231,6 +234,9 @@ def _install_error(
         where=named.url if named else "",
         package=f"conda package {named.name} {named.version}" if named else "a conda package",
         reason=one_line(message),
+        cause=last_cause(message),
+        through=through(proxy),
+        network_hint=network_hint(message, "the channel", proxy),
     )
 
 
@@ -269,10 +275,16 @@ _ERROR_PATTERNS = (
         "it to the channel's owner",
     ),
     ErrorPattern(
+        kind="channel-untrusted",
+        pattern=UNTRUSTED.pattern.pattern,
+        message="{package} cannot be downloaded, since the certificate of its channel is not trusted: {cause}",
+        hint="{network_hint}",
+    ),
+    ErrorPattern(
         kind="channel-unreachable",
         pattern=r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect",
-        message="{package} cannot be downloaded: {reason}",
-        hint="check the network, and that the channel still has the package; packages in the cache need neither",
+        message="{package} cannot be downloaded{through}: {cause}",
+        hint="{network_hint}; or the channel no longer has the package; packages in the cache need no channel",
     ),
     ErrorPattern(
         kind="engine-failed", pattern="", message="{package} could not be installed: {reason}", hint=ENGINE_HINT

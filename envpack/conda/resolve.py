@@ -20,7 +20,7 @@ from envpack.requirements.conda_spec import parse_spec, tidy_spec, without_build
 from envpack.requirements.import_names import package_of
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target, only_system
-from envpack.support.connection_faults import UNTRUSTED, network_hint, proxy_of, through
+from envpack.support.connection_faults import UNTRUSTED, last_cause, network_hint, proxy_of, through
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
@@ -102,6 +102,7 @@ def _resolve_error(
         glibc=target.glibc,
         channels=", ".join(channels.urls),
         reason=one_line(message),
+        cause=last_cause(message),
         through=through(proxy),
         network_hint=network_hint(message, "the channel", proxy),
     )
@@ -132,7 +133,7 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="channel-untrusted",
         pattern=UNTRUSTED.pattern.pattern,
-        message="the certificate of a channel is not trusted ({channels}): {reason}",
+        message="the certificate of a channel is not trusted ({channels}): {cause}",
         hint="{network_hint}",
     ),
     ErrorPattern(
@@ -151,7 +152,7 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="channel-unreachable",
         pattern="^(?:GatewayError|FetchRepoDataError): ",
-        message="a channel does not answer{through} ({channels}): {reason}",
+        message="a channel does not answer{through} ({channels}): {cause}",
         hint="{network_hint}; or name no channel: envpack then takes Python from this machine, and other packages"
         " belong under pip:",
     ),

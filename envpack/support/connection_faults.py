@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from envpack.support.redaction import redact
+from envpack.support.text import one_line
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ ACCOUNT_HINT = (
     " UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD"
 )
 _NO_CONNECTION = re.compile(
-    r"tunnel|\(Connect\)|connect error|[Cc]onnection refused|dns error|failed to lookup|timed out"
+    r"tunnel|\(Connect\)|connect error|[Cc]onnection refused|dns error|failed to lookup|timed out|\b407 Proxy"
 )
 
 
@@ -82,8 +83,8 @@ def tls_fault(text: str) -> TLSFault | None:
 
 def proxy_hint(server: str) -> str:
     return (
-        "correct HTTP_PROXY or HTTPS_PROXY, with the proxy's account if it wants one (special characters as %40),"
-        f" or name the host of {server} in NO_PROXY"
+        "correct HTTP_PROXY or HTTPS_PROXY, or the proxy in .condarc or pip.conf, with the proxy's account if it wants"
+        f" one (special characters as %40), or name the host of {server} in NO_PROXY"
     )
 
 
@@ -94,13 +95,18 @@ def network_hint(text: str, server: str, proxy: str) -> str:
     return proxy_hint(server) if proxy and _NO_CONNECTION.search(text) else "check the address and the network"
 
 
+def last_cause(text: str) -> str:
+    """The last link of a chain of causes, as the conda engine writes it, on one line."""
+    return one_line(text.rpartition("Caused by: ")[2])
+
+
 def through(proxy: str) -> str:
     return f" through the proxy {proxy}" if proxy else ""
 
 
 def proxy_of(url: str, variables: Mapping[str, str] | None = None) -> str:
     """The proxy that the environment names for an address, without secrets; ``""`` if there is none."""
-    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # with HTTP and TLS, which most commands do not need
+    from requests.utils import should_bypass_proxies  # with HTTP and TLS, which most commands do not need
 
     variables = os.environ if variables is None else variables
     parts = urlsplit(url)
@@ -110,5 +116,5 @@ def proxy_of(url: str, variables: Mapping[str, str] | None = None) -> str:
         next((variables[name] for stem in stems for name in (stem, stem.upper()) if variables.get(name)), "")
         for stems in ((f"{parts.scheme}_proxy", "all_proxy"), ("no_proxy",))
     )
-    bypassed = bool(excluded) and proxy_bypass_environment(parts.hostname, {"no": excluded})
-    return "" if bypassed else redact(proxy)
+    bypassed = bool(excluded) and should_bypass_proxies(url, excluded)
+    return "" if bypassed else redact("".join(proxy.split()))  # a blank ends an address in a text

@@ -55,7 +55,9 @@ def _is_encrypted(address: ImageAddress) -> bool:
         requests.head(f"https://{address.host}/v2/", timeout=TIMEOUT, verify=verification_setting())
     except requests.exceptions.SSLError as error:
         return "CERTIFICATE_VERIFY_FAILED" in str(error)  # reported by the first request
-    except requests.exceptions.ConnectionError:
+    except requests.exceptions.ConnectionError as error:
+        if isinstance(error, requests.exceptions.ProxyError):
+            raise
         return False
     return True
 

@@ -189,11 +189,12 @@ def _install_error_of(folder, file):
         ("failed to unpack `share/x`: Not a directory (os error 20)", "channel-invalid"),
         ("failed to unpack `share/x` Caused by: error decoding response body", "channel-unreachable"),
         ("HTTP status client error (404 Not Found) for url (http://h/python-3.10.2-0.tar.bz2)", "channel-unreachable"),
+        ("client error (Connect) Caused by: invalid peer certificate: UnknownIssuer", "channel-untrusted"),
     ],
 )
 def test_only_what_was_received_is_blamed_on_the_package(tmp_path, reason, kind):
     error = EngineError("LinkError", f"failed to fetch python-3.10.2-0.tar.bz2\nCaused by: {reason}")
-    assert _install_error(error, (), tmp_path).kind == kind
+    assert _install_error(error, (), tmp_path, {}).kind == kind
 
 
 @every_row("file", [".rattler/credentials.json", ".pixi/config.toml"])
@@ -272,4 +273,11 @@ def test_a_proxy_that_does_not_answer_is_named_with_the_channel(tmp_path):
         resolve_conda(["python"], channels, TARGET, settings=settings, cache=tmp_path, places={})
     error = caught.value
     assert "a channel does not answer through the proxy http://***@127.0.0.1:9 (" in error.message
+    assert error.hint.startswith("correct HTTP_PROXY or HTTPS_PROXY")
+    url = f"{channels.urls[0]}/linux-64/python-3.10.2-0.conda"
+    package = CondaPackage(name="python", version="3.10.2", build="0", subdir="linux-64", url=url)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        install_conda([package], tmp_path / "x", TARGET, settings=settings, credentials={}, cache=tmp_path)
+    error = caught.value
+    assert "cannot be downloaded through the proxy http://***@127.0.0.1:9: Connection refused" in error.message
     assert error.hint.startswith("correct HTTP_PROXY or HTTPS_PROXY")

@@ -74,7 +74,7 @@ def test_a_package_that_does_not_come_is_named(site, tmp_path):
     error = caught.value
     assert (error.kind, error.where) == ("channel-unreachable", url)
     assert "conda package python 3.10.2 cannot be downloaded: " in error.message
-    assert error.hint.startswith("check the network, and that the channel still has the package")
+    assert error.hint.startswith("check the address and the network; or the channel no longer has the package")
 
 
 def test_an_engine_that_waits_for_something_else_is_ended(site, names, monkeypatch):

@@ -116,6 +116,9 @@ def test_other_errors_are_none_of_tls(text):
         ("https://index.example/x", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "a, .example"}, ""),
         ("https://index.example/x", {"HTTPS_PROXY": "http://proxy:1", "no_proxy": "other"}, "http://proxy:1"),
         ("https://index.example/x", {"HTTPS_PROXY": "http://me:p@ss#word@proxy:1"}, "http://***@proxy:1"),
+        ("https://index.example/x", {"HTTPS_PROXY": "http://me:p@ss wo/rd@proxy:1"}, "http://***@proxy:1"),
+        ("https://10.1.2.3:8443/x", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "10.0.0.0/8"}, ""),
+        ("https://10.1.2.3:8443/x", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "11.0.0.0/8"}, "http://proxy:1"),
         ("file:///channel", {"ALL_PROXY": "http://proxy:1"}, ""),
     ],
 )
@@ -128,6 +131,7 @@ def test_the_proxy_of_an_address(url, variables, proxy):
     [
         ("tunnel error: unsuccessful", "http://proxy:1", proxy_hint("the index")),
         ("tunnel error: unsuccessful", "", "check the address and the network"),
+        ("HTTP status client error (407 Proxy Authentication Required)", "http://proxy:1", proxy_hint("the index")),
         ("503 Service Unavailable", "http://proxy:1", "check the address and the network"),
         ("certificate has expired", "http://proxy:1", tls_fault("certificate has expired").hint),
     ],

@@ -13,6 +13,7 @@ from envpack.deployment.images.connection import (
     is_temporary,
     registry_corrupt,
 )
+from envpack.deployment.images.registry import connected
 from envpack.support.connection_faults import UNTRUSTED, proxy_hint, tls_fault
 from envpack.support.errors import StorageError
 from tests.tables import every_row
@@ -116,6 +117,15 @@ def test_a_proxy_is_named_where_it_fails(monkeypatch, error, expected):
     with pytest.raises(StorageError) as raised, faults_of(ADDRESS):
         raise error
     assert "proxy.example" not in raised.value.message
+
+
+def test_a_proxy_in_front_of_a_registry_of_this_machine_is_named(monkeypatch):
+    for name in ("https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(StorageError) as raised, connected(parse_image_address("oci://127.0.0.1:10/models:1")):
+        pass
+    assert raised.value.message.endswith("the proxy http://127.0.0.1:9: it refuses connections")
 
 
 def test_an_error_of_envpack_itself_is_left_alone():
