@@ -24,7 +24,7 @@ from envpack.support.connection_faults import UNTRUSTED, last_cause, network_hin
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
-from envpack.support.processes import ErrorPattern, clean_environment, error_from_output, run
+from envpack.support.processes import ErrorPattern, check_authorities, clean_environment, error_from_output, run
 from envpack.support.progress import SILENT, Progress
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
@@ -99,6 +99,7 @@ def _check_settings(environment: Mapping[str, str]) -> None:
     if endless := first_endless([*named, netrc, home / ".rattler/credentials.json"]):
         what = UNREADABLE_SETTINGS.message.format(reason="it is a pipe or a device")
         raise EnvironmentBuildError(UNREADABLE_SETTINGS.kind, what, "put a file there, or remove it", str(endless))
+    check_authorities(environment)
 
 
 def check_indexes(channels: Iterable[str], subdir: str) -> None:

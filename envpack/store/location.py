@@ -16,6 +16,7 @@ from envpack.support.connection_faults import proxy_of
 from envpack.support.errors import UsageError
 from envpack.support.folders import shell_fault
 from envpack.support.installation import install_command
+from envpack.support.processes import check_authorities
 from envpack.support.redaction import has_secret, public_url
 from envpack.support.text import printable_line
 
@@ -235,6 +236,7 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
             raise FileNotFoundError(location.prefix)
         # A server takes the empty folder of a removed model for a model.
         return stores.LocalStore(location.prefix, automatic_cleanup=True)
+    check_authorities(os.environ)
     allow_http = _endpoint(location).startswith("http:") or _plain_endpoint()
     common: dict[str, Any] = {
         "prefix": location.prefix or None,

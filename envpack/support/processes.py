@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import (
     EnvironmentBuildError,
     InputError,
@@ -40,8 +41,9 @@ _BUNDLES = (
     Path("/etc/ssl/ca-bundle.pem"),
     Path("/etc/ssl/cert.pem"),
 )
-# Variables by which users choose certificates themselves.
-_CHOSEN = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
+# Variables by which users choose certificates themselves, and those of pip, conda and curl, which may name a folder.
+_CHOSEN = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_OF_REQUESTS = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def trusted_certificates(host: Mapping[str, str] | None = None) -> str:
@@ -49,20 +51,39 @@ def trusted_certificates(host: Mapping[str, str] | None = None) -> str:
     host = os.environ if host is None else host
     if any(host.get(name) for name in _CHOSEN):
         return host.get("SSL_CERT_FILE", "")
-    return next((str(bundle) for bundle in _BUNDLES if _has_content(bundle)), "")
+    named = (Path(host[name]) for name in _OF_REQUESTS if host.get(name))
+    return next((str(bundle) for bundle in (*named, *_BUNDLES) if _has_content(bundle)), "")
 
 
 def verification_setting() -> str | bool:
     """The argument ``verify`` of the library requests, whose own authorities it replaces."""
-    named = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    named = next(filter(None, map(os.environ.get, (*_OF_REQUESTS, *_CHOSEN))), "")
+    check_authorities({"SSL_CERT_DIR" if Path(named).is_dir() else "SSL_CERT_FILE": named})
     return named or trusted_certificates() or True
 
 
-def _has_content(bundle: Path) -> bool:
+def check_authorities(environment: Mapping[str, str]) -> None:
+    """Refuse files and folders of authorities without a certificate: TLS libraries fail then, and name no file."""
+    file, folders = environment.get("SSL_CERT_FILE", ""), environment.get("SSL_CERT_DIR", "")
+    filled = (any(Path(folder).glob("*")) for folder in folders.split(os.pathsep) if folder)
+    if (file or folders) and not _has_certificate(Path(file)) and not any(filled):
+        what = "the authorities to trust cannot be read: there is no such file, or no certificate in PEM format in it"
+        fix = (
+            "correct the variable that names it, such as SSL_CERT_FILE or PIP_CERT, or ssl_verify of .condarc; `openssl"
+            " x509 -inform der -in FILE -out FILE.pem` converts a certificate"
+        )
+        raise InputError("bad-certificates", what, fix, file or folders)
+
+
+def _has_certificate(file: Path) -> bool:
     try:
-        return bundle.stat().st_size > 0
+        return b"-----BEGIN CERTIFICATE-----" in read_bytes(file)
     except OSError:
         return False
+
+
+def _has_content(bundle: Path) -> bool:
+    return bundle.is_file() and bundle.stat().st_size > 0
 
 
 _KEPT = {
@@ -102,7 +123,7 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     for pip_name, uv_names in _PIP_SETTINGS:
         if host.get(pip_name) and not any(name in kept for name in uv_names):
             kept[uv_names[0]] = host[pip_name]
-    if certificates := trusted_certificates(kept):
+    if certificates := trusted_certificates({**host, **kept}):
         kept["SSL_CERT_FILE"] = certificates
     if os.path.expanduser("~") == "~":  # noqa: PTH111 - Path raises an error
         # Without a home, as users of containers are that no file names, some do not start or write to their folder.

@@ -13,7 +13,7 @@ from envpack.conda.settings import CondaSettings
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support import zstd
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, InputError
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row
 from tests.web import serve
@@ -281,3 +281,11 @@ def test_a_proxy_that_does_not_answer_is_named_with_the_channel(tmp_path):
     error = caught.value
     assert "cannot be downloaded through the proxy http://***@127.0.0.1:9: Connection refused" in error.message
     assert error.hint.startswith("correct HTTP_PROXY or HTTPS_PROXY")
+
+
+def test_a_file_without_authorities_is_named_before_a_channel_is_asked(site, tmp_path, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    with pytest.raises(InputError) as caught:
+        resolved(site, tmp_path)
+    assert (caught.value.kind, caught.value.where) == ("bad-certificates", str(tmp_path / "none.pem"))

@@ -12,7 +12,7 @@ from envpack.store.claims import probe
 from envpack.store.location import connect, parse_location
 from envpack.store.objects import Objects
 from envpack.store.shared import open_store
-from envpack.support.errors import StorageError, UsageError
+from envpack.support.errors import InputError, StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, free_port
 
@@ -267,6 +267,14 @@ def test_the_address_and_the_environment_decide_the_service(monkeypatch):
             assert connected().client_options["allow_http"] == "true", name
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://h")
     assert connected().client_options["allow_http"] == "false"
+
+
+def test_authorities_that_cannot_be_read_are_no_fault_of_the_address(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent.pem")
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    with pytest.raises(InputError) as raised:
+        connected()
+    assert (raised.value.kind, raised.value.where) == ("bad-certificates", "/nonexistent.pem")
 
 
 def test_the_time_limits():

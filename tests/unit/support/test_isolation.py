@@ -42,10 +42,17 @@ def test_installers_trust_the_systems_certificates(system):
 
 
 @pytest.mark.usefixtures("system")
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "PIP_CERT"])
-def test_certificates_that_the_user_chooses_win(name):
-    env = clean_environment({name: "chosen"})
-    assert env.get("SSL_CERT_FILE") == ("chosen" if name in ("SSL_CERT_FILE", "PIP_CERT") else None)
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_certificates_that_the_user_chooses_win(name, tmp_path):
+    chosen = tmp_path / "chosen.pem"
+    chosen.write_text("certificates")
+    assert clean_environment({name: str(chosen)}).get("SSL_CERT_FILE") == (
+        None if name == "SSL_CERT_DIR" else str(chosen)
+    )
+
+
+def test_a_folder_of_certificates_for_other_programs_is_left_to_them(system, tmp_path):
+    assert clean_environment({"REQUESTS_CA_BUNDLE": str(tmp_path)})["SSL_CERT_FILE"] == str(system)
 
 
 def test_network_and_cache_settings_get_through():

@@ -12,6 +12,7 @@ import requests
 
 from envpack.settings.project import Project
 from envpack.settings.table import Settings
+from envpack.support.errors import InputError
 from envpack.workflow.doctor import services
 from envpack.workflow.doctor.services import Observation
 from tests.tables import every_row
@@ -78,7 +79,9 @@ def test_an_address_that_is_none(tmp_path, monkeypatch):
     assert services.unreachable(f"file://{tmp_path}/a%20b") == ""
     assert services.unreachable(f"file://{tmp_path}/a%20b/cpython.tar.gz") == ": no such file or folder"
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
-    assert "none.pem" in services.unreachable("https://127.0.0.1:9/simple")
+    with pytest.raises(InputError) as caught:
+        services.unreachable("https://127.0.0.1:9/simple")
+    assert (caught.value.kind, caught.value.where) == ("bad-certificates", str(tmp_path / "none.pem"))
 
 
 @every_row(
