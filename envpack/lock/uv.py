@@ -269,8 +269,8 @@ _ERROR_PATTERNS = (
         kind="wheel-invalid",
         pattern=r"has an invalid package format|The wheel is invalid|Failed to extract archive|Failed to read from zip",
         message="{about}: its wheel is damaged or malformed: {reason}",
-        hint="choose another version, or report it to its maker; a copy that was damaged on its way goes with: "
-        "uv cache clean",
+        hint="choose another version, or report it to its maker; if a login or a proxy answered in its place, or "
+        "damaged it, run `uv cache clean` and repeat the command",
     ),
     ErrorPattern(
         kind="unresolvable",
