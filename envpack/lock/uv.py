@@ -15,6 +15,7 @@ from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.processes import CompletedProcess, ErrorPattern, error_from_output
 from envpack.support.redaction import public_url
 from envpack.support.text import line_in_parentheses, normalise_name, one_line
+from envpack.support.uv import pip_indexes
 
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _VERSIONS = r"(?:[<>=!~]=?=?[^\s,]+(?:,[<>=!~]=?=?[^\s,]+)*)?"
@@ -175,8 +176,7 @@ def uv_error(
         required += [constraint for constraint in constraints if _is_named(constraint, output.lower())]
     missing = without_wheel(output) if len(required) == 1 else ""
     at_address = " @ " in failing  # of a wheel; no index has a part in it
-    index = _index(output)
-    proxy = proxy_of(index)
+    proxy = proxy_of(index := _index(output), os.environ | pip_indexes())
     unresolvable = failing or "No solution found" in output
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
     lines_of = places if len(required) > 1 else NO_PLACES  # of one, the error has the line

@@ -20,7 +20,7 @@ from envpack.support.temp_dirs import temp_dir
 
 _MOST_BYTES = 1 << 20
 _SECTIONS = ("global", "download", "install")
-_NAMES = ("index-url", "extra-index-url", "find-links", "no-index")
+_NAMES = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "cert", "client-cert", "proxy")
 _REMOTE = ("http://", "https://")
 _OWN_SETTINGS = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 _OTHER_SOURCES = ("UV_FIND_LINKS", "UV_INDEX_STRATEGY")
@@ -33,8 +33,8 @@ def index_settings() -> list[str]:
     return [public_url(text) for text in (*named, *no_index(), *_own_indexes(os.environ))]
 
 
-def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The indexes of pip's settings under uv's names; nothing if uv has indexes of its own.
+def pip_indexes(host: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The indexes of pip's settings and the way to them, under uv's names; nothing if uv has indexes of its own.
 
     Folders of this machine are left out beside an index: locks would name files that no other machine has.
     """
@@ -48,18 +48,22 @@ def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
             for address in links.split()
             if address.startswith(_REMOTE) or _is_true(settings.get("no-index", ""))
         ),
+        "UV_INSECURE_HOST": " ".join(settings.get("trusted-host", "").split()),
+        "SSL_CERT_FILE": settings.get("cert", ""),
+        "SSL_CLIENT_CERT": settings.get("client-cert", ""),
+        "HTTP_PROXY": settings.get("proxy", ""),
+        "HTTPS_PROXY": settings.get("proxy", ""),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value and not host.get(name)}
 
 
-def no_index(host: Mapping[str, str] | None = None) -> list[str]:
+def no_index(host: Mapping[str, str] = os.environ) -> list[str]:
     """The option of uv for pip's setting that no index is used; it has no variable."""
     return ["--no-index"] if _is_true(_pip_settings(host).get("no-index", "")) else []
 
 
-def _pip_settings(host: Mapping[str, str] | None) -> dict[str, str]:
+def _pip_settings(host: Mapping[str, str]) -> dict[str, str]:
     """What pip's variables and files say of packages; nothing if uv has indexes of its own."""
-    host = os.environ if host is None else host
     if any(host.get(name) for name in _OWN_SETTINGS) or _own_indexes(host):
         return {}
     settings: dict[str, str] = {}

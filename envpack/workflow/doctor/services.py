@@ -46,8 +46,9 @@ def channels(project: Project) -> Iterator[Observation]:
         return
     found = settings.resolve(names)
     credentials = all_credentials(found.credentials, os.environ)
+    variables = clean_environment() | dict(settings.variables)
     with ThreadPoolExecutor(len(found.urls)) as pool:
-        reasons = list(pool.map(lambda url: _channel_fails(url, credentials, settings.variables), found.urls))
+        reasons = list(pool.map(lambda url: _channel_fails(url, credentials, variables), found.urls))
     for url, reason in zip(found.urls, reasons, strict=True):
         fix = "check address, network and proxy; the channel `local` works without a network"
         yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
@@ -55,8 +56,6 @@ def channels(project: Project) -> Iterator[Observation]:
 
 def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, str]) -> str:
     """Why a channel is not usable with the user's settings for conda, as a suffix; ``""`` if it is."""
-    from requests.utils import should_bypass_proxies
-
     if url.startswith("file:"):
         return unreachable(url)  # it may be empty yet
     parts = urlsplit(f"{url.rstrip('/')}/noarch/repodata.json")
@@ -68,12 +67,20 @@ def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, s
             options["auth"] = (user, password)
         case {"BearerToken": str(token)}:
             options["headers"] = {"Authorization": f"Bearer {token}"}
+    return unreachable(parts.geturl(), **options, **_way_to(url, variables))
+
+
+def _way_to(url: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Options for a request, with the proxies and the certificates that variables name."""
+    from requests.utils import should_bypass_proxies
+
+    options: dict[str, Any] = {}
     proxies = {scheme: variables.get(f"{scheme.upper()}_PROXY") for scheme in ("http", "https")}
     if any(proxies.values()) and not should_bypass_proxies(url, no_proxy=None):
         options["proxies"] = {scheme: address for scheme, address in proxies.items() if address}
     if certificates := variables.get("SSL_CERT_FILE"):
         options["verify"] = certificates
-    return unreachable(parts.geturl(), **options)
+    return options
 
 
 def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
@@ -83,7 +90,7 @@ def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all prob
         return
     url, options = _named_index(variables)
     page = url if url.startswith("file:") else f"{url.rstrip('/')}/numpy/"
-    reason = unreachable(page, **options) if url else _default_index_fails()
+    reason = unreachable(page, **options, **_way_to(page, variables)) if url else _default_index_fails()
     fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
     name = public_url(url) if url else "the default index of uv"
     yield Observation("index", "warn" if reason else "ok", f"{name}{reason}", fix if reason else "")

@@ -267,6 +267,20 @@ def test_the_index_of_pips_file_is_asked(project, site, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_index")
+def test_the_index_of_pips_file_is_asked_as_pip_asks_it(project, site, tmp_path, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "SSL_CERT_FILE", "PIP_CERT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    proxy = f"http://127.0.0.1:{site.server_port}"
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = http://index.invalid/simple\nproxy = {proxy}\n")
+    (seen,) = services.index(project)
+    assert (site.asked, seen.state) == ([("http://index.invalid/simple/numpy/", None)], "ok")
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://127.0.0.1:9/simple\ncert = /none.pem\n")
+    (seen,) = services.index(project)
+    assert "/none.pem" in seen.what
+
+
+@pytest.mark.usefixtures("no_index")
 def test_an_index_in_a_folder_is_one(project, tmp_path, monkeypatch):
     for prefix in ("", "corp="):
         for absent in ("a", "a/b/c"):
