@@ -50,7 +50,7 @@ from envpack.environment.store import (
 from envpack.lock.lockfile import Lock
 from envpack.lock.pip import install_pip
 from envpack.lock.resolve import LockOptions
-from envpack.requirements.location import local_file
+from envpack.requirements.location import can_read, local_file
 from envpack.requirements.model import CondaPackage
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
@@ -169,7 +169,7 @@ def _install_wheels(assembly: Assembly, prefix: Path) -> None:
 def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     """The package at its present location, if its local channel was on another machine, was removed or made again."""
     file = local_file(package.url)
-    if file is None or (file.is_file() and is_locked_file(package, file)):
+    if file is None or (can_read(file) and is_locked_file(package, file)):
         return package
     for other in sorted(cache_folder("channel", assembly.options.cache).glob(f"*/{package.subdir}/{file.name}")):
         if is_locked_file(package, other):
@@ -181,7 +181,7 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
                 again = local_channel(interpreter, cache=assembly.options.cache, progress=assembly.progress)
                 # Other versions of the tools that pack the same interpreter give another hash.
                 return dataclasses.replace(package, url=again.file.as_uri(), sha256=again.sha256)
-    if file.is_file():
+    if can_read(file):
         return package  # its installation reports the other hash
     if package.build.startswith("local_"):
         what = f"the lock names a Python {package.version} of another machine, and this one does not have the same"

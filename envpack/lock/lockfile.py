@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envpack.requirements.location import local_file
+from envpack.requirements.location import can_read, local_file
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text, sha256_of
@@ -111,7 +111,7 @@ class Lock:
 
 def wheel_not_here(packages: Sequence[PipPackage]) -> PipPackage | None:
     """The first package that is named by a path at which nothing is: one of another machine, or of a pruned cache."""
-    return next((package for package in packages if (file := local_file(package.url)) and not file.is_file()), None)
+    return next((package for package in packages if (file := local_file(package.url)) and not can_read(file)), None)
 
 
 def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:

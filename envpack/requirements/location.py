@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -81,6 +82,11 @@ def local_file(url: str) -> Path | None:
     """The path in a ``file:`` URL, as it is written there; ``None`` for other URLs."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def can_read(file: Path) -> bool:
+    """Whether this user can read a file; a folder above it may be closed, such as the home of another user."""
+    return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - a Path raises an error then
 
 
 def file_name(url: str) -> str:

@@ -16,7 +16,7 @@ from envpack.conda.channels import keep_package
 from envpack.environment.build import find_intact
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, wheel_not_here
-from envpack.requirements.location import local_file
+from envpack.requirements.location import can_read, local_file
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.store.records import MOST_BYTES, Blob, Record
 from envpack.store.shared import SharedStore
@@ -254,7 +254,7 @@ def push_packages(store: SharedStore, lock: Lock) -> None:
     packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
     for package in packages:
         file = local_file(package.url)
-        if file is None or not file.is_file() or not package.sha256:
+        if file is None or not can_read(file) or not package.sha256:
             continue
         found, damaged = _unless_damaged(partial(_whole_package, store, package.sha256), "package", SILENT)
         if not found and sha256_of(file) == package.sha256:  # a wheel may have been built anew since it was locked
@@ -302,7 +302,7 @@ def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progres
 def _missing(store: SharedStore, package: CondaPackage | PipPackage) -> Iterator[tuple[str, Blob]]:
     """Name and blob of a package whose file is not on this machine, if the store has it."""
     file = local_file(package.url)
-    if file is None or file.name in ("", "..") or file.is_file() or not package.sha256:
+    if file is None or file.name in ("", "..") or can_read(file) or not package.sha256:
         return
     record = store.find("package", package.sha256)
     if record is not None and len(record.blobs) == 1 and record.blobs[0].sha256 == package.sha256:

@@ -41,6 +41,17 @@ def test_of_files_with_the_same_name_the_one_with_the_locked_hash_is_taken(assem
     assert found.url == (assembly.options.cache / "channel/two" / FILE).as_uri()
 
 
+@pytest.mark.usefixtures("permissions_for_root")
+def test_a_package_in_the_closed_folder_of_another_user_counts_as_missing(assembly, tmp_path):
+    package = locked(tmp_path, "one")
+    (tmp_path / "gone/linux-64").mkdir(parents=True)
+    (tmp_path / "gone" / FILE).write_text("one")
+    (tmp_path / "gone").chmod(0)
+    found = _located(package, assembly)
+    (tmp_path / "gone").chmod(0o700)
+    assert found.url == (assembly.options.cache / "channel/one" / FILE).as_uri()
+
+
 def test_another_file_with_the_same_name_does_not_replace_a_missing_package(assembly, tmp_path):
     with pytest.raises(EnvironmentBuildError) as caught:
         _located(locked(tmp_path, "of the lock"), assembly)

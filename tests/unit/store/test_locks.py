@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.lock.lockfile import Lock, lock_key
+from envpack.lock.lockfile import Lock, lock_key, wheel_not_here
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.store.shared import open_store
@@ -142,6 +142,17 @@ def test_a_package_that_changed_since_it_was_locked_stays_here(store, packages):
     wheel.write_bytes(b"a wheel")
     push_packages(store, packages)
     assert store.find("package", packages.pip[0].sha256).blobs[0].sha256 == packages.pip[0].sha256
+
+
+@pytest.mark.usefixtures("permissions_for_root")
+def test_packages_in_the_closed_folder_of_another_user_are_fetched(store, packages, tmp_path):
+    push_packages(store, packages)
+    (tmp_path / "files").chmod(0)
+    assert wheel_not_here(packages.pip) == packages.pip[0]
+    found = locate_packages(store, packages, tmp_path / "cache", NoProgress())
+    push_packages(store, packages)
+    (tmp_path / "files").chmod(0o700)
+    assert all(package.url.startswith((tmp_path / "cache").as_uri()) for package in (*found.conda, found.pip[0]))
 
 
 def test_packages_that_are_here_or_nowhere_keep_their_address(store, packages, tmp_path):
