@@ -17,6 +17,7 @@ _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
 _BAD_PATH = re.compile(r'invalid path: (?:Error parsing )?Path "([^"]+)"')
 _PROXY = re.compile(r"kind: Connect\b|tunnel")
 _REFUSED = re.compile(r"status code: 40[13]\b|Permission denied|AccessDenied|169\.254\.169\.254|metadata\.google")
+_DENIED = re.compile(r"(/[^\n]*): Permission denied \(os error")
 _REASONS = (
     (re.compile(r"non-partial response"), "it does not answer requests for a part of an object"),
     (re.compile(r"ConnectionRefused|Connection refused"), "it refuses connections"),
@@ -41,7 +42,7 @@ def explained(error: Exception, location: Location) -> StorageError:
     if _HERE in text and (limit := limit_said_in(text)):
         return limit
     if _REFUSED.search(text):
-        return forbidden(location)
+        return forbidden(location, text)
     if name := _BAD_PATH.search(text):
         return _bad_name(location, name[1])
     return _unusable_folder(location, text) if location.folder is not None else _unusable_service(location, text)
@@ -76,10 +77,11 @@ def _bad_name(location: Location, key: str) -> StorageError:
     return StorageError("store-corrupt", what, fix, str(location))
 
 
-def forbidden(location: Location) -> StorageError:
+def forbidden(location: Location, text: str = "") -> StorageError:
     if location.folder is not None:
-        what, fix = "the folder, or a file in it, refuses access", "change the permissions of the folder"
-        return StorageError("store-forbidden", what, fix, str(location))
+        named = _DENIED.search(text)
+        what, fix = "it refuses access to this user", "change its permissions, as its owner or root"
+        return StorageError("store-forbidden", what, fix, printable_line(named[1]) if named else str(location))
     what = "the store refuses access, or there are no credentials for it"
     fix = "check with the cloud's own tools which account is used, and what it may do; check this machine's clock"
     return StorageError("store-forbidden", what, fix, str(location))

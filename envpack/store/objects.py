@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 from envpack.store.faults import NO_BUCKET, absent, explained, forbidden
 from envpack.store.location import Location, connect, obstore_for, refuse_forked
 from envpack.support.errors import StorageError
+from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.pool import interruptible
 
 _Answer = TypeVar("_Answer")
@@ -142,9 +145,8 @@ class Objects:
     def create(self, path: str, content: bytes) -> bool:
         """Write an object if there is none; whether it was written."""
         exceptions = self._obstore.exceptions
-        with self._errors():
+        with self._writes(path):
             try:
-                self._make_folder()
                 self._ask(lambda store: self._obstore.put(store, path, content, mode="create", use_multipart=False))
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return False
@@ -152,8 +154,7 @@ class Objects:
 
     def write(self, path: str, content: bytes) -> str:
         """Write an object, or replace it; returns its tag."""
-        with self._errors():
-            self._make_folder()
+        with self._writes(path):
             result = self._ask(lambda store: self._obstore.put(store, path, content, use_multipart=False))
             return _tag(result)
 
@@ -163,7 +164,7 @@ class Objects:
         A folder knows no such condition: another process can write between the comparison and the replacement.
         """
         exceptions = self._obstore.exceptions
-        with self._errors():
+        with self._writes(path):
             try:
                 mode = self._unchanged(path, tag)
                 if mode is None:
@@ -184,8 +185,7 @@ class Objects:
 
     def upload(self, path: str, content: Iterable[bytes], size: int) -> str:
         """Write a large object of a known size in parts; it appears when it is complete. Returns its tag."""
-        with self._errors():
-            self._make_folder()
+        with self._writes(path):
             options = {"chunk_size": _part(size), "max_concurrency": _PARTS}
             result = interruptible(lambda: self._obstore.put(self._patient, path, iter(content), **options))
             return _tag(result)
@@ -234,10 +234,22 @@ class Objects:
                     raise
                 return []
 
-    def _make_folder(self) -> None:
-        """Create the folder of a ``file`` location before something is written there."""
-        if self.location.folder is not None:
+    @contextlib.contextmanager
+    def _writes(self, path: str) -> Iterator[None]:
+        """Every user can read what is written to a folder, and run a stub, whatever the umask: servers do."""
+        with self._errors():
+            if self.location.folder is None:
+                yield
+                return
+            made = not self.location.folder.exists()
             self.location.folder.mkdir(parents=True, exist_ok=True)
+            yield
+            parts = Path(path).parts
+            for depth in range(not made, len(parts) + 1):
+                place = self.location.folder.joinpath(*parts[:depth])
+                more = FOLDER if depth < len(parts) else PROGRAM if place.name == STUB_NAME else FILE
+                with contextlib.suppress(OSError):  # of another user
+                    place.chmod(place.stat().st_mode | more)
 
     def remove_folder(self) -> None:
         """Remove the folder of a ``file`` location if nothing is left in it."""

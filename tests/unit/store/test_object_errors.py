@@ -84,8 +84,8 @@ def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message
         (
             "Permission denied",
             "store-forbidden",
-            "the folder, or a file in it, refuses access",
-            "change the permissions",
+            "it refuses access to this user",
+            "change its permissions, as its owner or root",
         ),
         (
             "Too many levels of symbolic links",
@@ -118,6 +118,11 @@ def test_a_folder_is_on_no_network_and_in_no_cloud(tmp_path, text, kind, message
     assert (error.kind, error.where) == (kind, f"file://{tmp_path}")
     assert error.message.startswith(message)
     assert error.hint.startswith(hint)
+
+
+def test_a_file_that_refuses_access_is_named():
+    text = "Generic LocalFileSystem error: Unable to open file /mnt/store/blobs/a b: Permission denied (os error 13)\nx"
+    assert explained(OSError(text), parse_location("file:///mnt/store")).where == "/mnt/store/blobs/a b"
 
 
 def test_a_full_disk_is_no_fault_of_the_store(tmp_path):

@@ -1,9 +1,13 @@
 """Records of a store: what is written can be read, and what is damaged is refused."""
 
 import json
+import os
+import stat
 
 import pytest
 
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.store.records import Blob, Record, blob_at, parse_record, record_at
 from envpack.support.errors import StorageError
 
@@ -74,3 +78,15 @@ def test_the_first_record_of_a_key_stays(store, tmp_path):
         (tmp_path / "file").write_bytes(content)
         store.add("package", "0" * 64, tmp_path / "file")
     assert store.read(store.find("package", "0" * 64), 10) == b"first"
+
+
+def test_every_user_can_read_what_is_written_to_a_folder_whatever_the_umask(tmp_path):
+    umask = os.umask(0o077)
+    try:
+        objects = Objects(parse_location(f"file://{tmp_path}/store"))
+        objects.write("m/a", b"content")
+        assert objects.create("m/1/triton_python_backend_stub", b"content")
+    finally:
+        os.umask(umask)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {"store": 0o755, "m": 0o755, "1": 0o755, "a": 0o644, "triton_python_backend_stub": 0o755}
