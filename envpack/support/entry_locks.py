@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from envpack.support.errors import StorageError, storage_errors
 from envpack.support.processes import raise_if_stopped
+from envpack.support.replacement import delete
 
 _PAUSE = 0.05  # seconds between two attempts
 INGREDIENTS = "ingredients"
@@ -73,7 +74,7 @@ def removable(entry: Path) -> Iterator[bool]:
             return
         yield True
         if not os.path.lexists(entry):
-            file.unlink(missing_ok=True)
+            delete(file)
     finally:
         os.close(handle)
 
@@ -120,7 +121,7 @@ def ingredients_removable(cache: Path) -> AbstractContextManager[bool]:
 def mark_used(entry: Path) -> None:
     with contextlib.suppress(OSError):  # a cache that this user cannot write to
         if entry.exists():
-            lock_of(entry).touch(0o644)
+            lock_of(entry).touch()
 
 
 def last_used(entry: Path) -> float:
@@ -160,20 +161,25 @@ def _opened(file: Path, operation: int) -> int | None:
     except OSError:
         if operation == fcntl.LOCK_EX:
             raise
-    with contextlib.suppress(OSError):
-        return os.open(file, os.O_RDONLY)
     return None
 
 
 def _opened_without_use(file: Path) -> int:
-    """Open a lock file; one that this creates records no use."""
-    flags = os.O_RDWR | os.O_CREAT
-    try:
-        handle = os.open(file, flags | os.O_EXCL, 0o644)
-    except FileExistsError:
-        return os.open(file, flags, 0o644)
-    os.utime(handle, (0, 0))
-    return handle
+    """Open a lock file; one that this creates records no use. To lock one of another user, it suffices to read it."""
+    while True:
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as refused:
+            try:
+                return os.open(file, os.O_RDWR)  # without O_CREAT, for fs.protected_regular
+            except FileNotFoundError:
+                if not isinstance(refused, FileExistsError) or file.is_symlink():
+                    raise refused from None  # else it was removed with its entry
+            except OSError:
+                return os.open(file, os.O_RDONLY)
+        else:
+            os.utime(handle, (0, 0))
+            return handle
 
 
 def _try(handle: int, operation: int) -> bool:

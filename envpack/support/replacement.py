@@ -321,7 +321,8 @@ def delete(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            path.unlink()
 
 
 def _old_of(destination: Path) -> Path:

@@ -97,7 +97,10 @@ def prune_cache(
         raise UsageError("usage", f"days is {days:g}", "give 0 or more")
     root = cache or cache_root()
     limit = time.time() - days * _DAY
-    old = [entry for entry in list_cache(root) if entry.used <= limit and _is_own(entry.path)]
+    unused = [entry for entry in list_cache(root) if entry.used <= limit and _is_own(entry.path)]
+    old = [entry for entry in unused if _is_of_this_user(entry.path)]
+    if len(old) < len(unused):
+        progress.detail(f"those of other users stay: {counted(len(unused) - len(old), 'entry')}")
     removed = []
     if dry_run or not root.is_dir():
         removed = old
@@ -129,6 +132,12 @@ def _has_own_name(path: Path) -> bool:
 
 def _is_own(path: Path) -> bool:
     return _has_own_name(path) or lock_of(path).exists()
+
+
+def _is_of_this_user(path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+        return os.getuid() in (0, path.lstat().st_uid)
+    return False
 
 
 def _is_beside(path: Path) -> bool:

@@ -279,15 +279,16 @@ def test_an_entry_that_another_process_removes_with_its_lock_is_no_error(entry):
 
 
 @pytest.mark.parametrize("use", [in_use, being_made])
-def test_every_user_can_read_a_lock_and_only_its_maker_can_write_to_it(entry, use):
-    umask = os.umask(0)
+def test_the_umask_decides_who_can_write_to_a_lock(entry, use):
+    """A group that shares a cache has 002."""
+    umask = os.umask(0o002)
     try:
         with use(entry):
             pass
         mark_used(entry.parent)
     finally:
         os.umask(umask)
-    assert [stat.S_IMODE(lock_of(path).stat().st_mode) for path in (entry, entry.parent)] == [0o644, 0o644]
+    assert [stat.S_IMODE(lock_of(path).stat().st_mode) for path in (entry, entry.parent)] == [0o664, 0o664]
 
 
 def test_a_file_system_without_locks_is_used_without_them(entry, monkeypatch):
@@ -316,7 +317,7 @@ def test_a_lock_that_cannot_be_opened_to_write_is_used_and_one_that_cannot_be_ma
     real, other = os.open, entry.with_name("other")
 
     def refused(path, flags, *mode):
-        if flags & (os.O_RDWR | os.O_CREAT):
+        if flags & os.O_CREAT or (flags & os.O_RDWR and os.path.exists(path)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return real(path, flags, *mode)
 
@@ -328,7 +329,7 @@ def test_a_lock_that_cannot_be_opened_to_write_is_used_and_one_that_cannot_be_ma
                 assert not free
     with monkeypatch.context() as patched, pytest.raises(PermissionError):
         patched.setattr("os.open", refused)
-        with being_made(entry):
+        with being_made(entry), being_made(other):
             pytest.fail("it cannot be made")
 
 
@@ -348,7 +349,22 @@ def test_a_user_who_may_not_write_to_the_cache_can_use_it(entry, held):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(handle)
     assert sorted(path.name for path in entry.parent.iterdir()) == [".entry.lock", "entry", "other"]
-    with pytest.raises(PermissionError), being_made(entry):
+    with pytest.raises(PermissionError), being_made(entry.with_name("other")):
+        pass
+
+
+@pytest.mark.usefixtures("permissions_for_root")
+def test_the_lock_of_another_user_keeps_an_entry_without_the_right_to_write_to_it(entry, held):
+    """Nor is it opened to be created, which fs.protected_regular refuses in a folder of mode 1777."""
+    mark_used(entry)
+    lock_of(entry).chmod(0o444)
+    with being_made(entry), removable(entry) as free:
+        assert not free
+
+
+def test_a_broken_link_in_place_of_a_lock_is_an_error(entry):
+    lock_of(entry).symlink_to("nowhere")
+    with pytest.raises(FileExistsError), being_made(entry):
         pass
 
 

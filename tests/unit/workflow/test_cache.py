@@ -19,6 +19,7 @@ from envpack.support.errors import UsageError
 from envpack.support.replacement import replaced_file
 from envpack.support.temp_dirs import partial_folder
 from envpack.workflow.cache import list_cache, prune_cache
+from tests.steps import Steps
 
 DAY = 86400
 OLD, NEW, DEAD, ALIVE = ("0" * 32, "1" * 32, "d" * 32, "a" * 32)  # names as entries have
@@ -176,6 +177,16 @@ def test_what_cannot_be_removed_now_is_removed_by_the_next_run(cache, monkeypatc
     assert list_cache(cache) == ()
     prune_cache(30, cache=cache)
     assert [path.name for path in (cache / "bytecode").iterdir() if path.is_dir()] == []
+
+
+def test_entries_of_other_users_stay(cache, monkeypatch):
+    entry(cache, "stubs", OLD, days=40)
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    steps = Steps()
+    for dry_run in (True, False):
+        assert prune_cache(30, cache=cache, dry_run=dry_run, progress=steps).entries == ()
+    assert steps.seen == ["those of other users stay: 1 entry"] * 2
+    assert names(list_cache(cache)) == {("stubs", OLD)}
 
 
 def environment(cache, key, packages, *, days):
