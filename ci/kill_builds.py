@@ -70,6 +70,7 @@ class BuildSandbox:
             "PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "UV_DEFAULT_INDEX": index,
             "UV_CACHE_DIR": str(folder / "uv"), "ENVPACK_CACHE_DIR": str(self.cache), "TMPDIR": str(self.temporary),
         }  # fmt: skip
+        self.variables |= {name: os.environ[name] for name in ("PYENV_ROOT",) if name in os.environ}
         self.python = python
         self.prefixes = {version: folder / f"venv-{version}" for version in VERSIONS}
         self.untouched = {}
@@ -96,6 +97,11 @@ class BuildSandbox:
             self.command(order), env=self.variables, cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
+
+    def build(self, order: Order) -> None:
+        child = self.start(order)
+        errors = child.communicate()[1]
+        assert child.returncode == 0, errors
 
     def prune(self) -> None:
         """Remove what killed builds left of entries that no later build makes; the entries stay."""
@@ -204,7 +210,7 @@ def kill_many(sandbox: BuildSandbox, sources: tuple[str, ...], times: int, seed:
     print(f"seed {seed}", flush=True)
     chance = random.Random(seed)
     start = time.monotonic()
-    assert sandbox.start(Order("1.0", sources[0], "dir")).wait() == 0
+    sandbox.build(Order("1.0", sources[0], "dir"))
     longest = 1.1 * (time.monotonic() - start)
     kills = faster = 0
     while kills < times:
@@ -215,7 +221,7 @@ def kill_many(sandbox: BuildSandbox, sources: tuple[str, ...], times: int, seed:
     sandbox.age_temporary_files()
     for version, archive_format in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
         for source in sources:
-            assert sandbox.start(Order(version, source, archive_format)).wait() == 0
+            sandbox.build(Order(version, source, archive_format))
             sandbox.check()
     sandbox.prune()
     assert sandbox.leftovers() == [], sandbox.leftovers()
