@@ -100,8 +100,15 @@ def resolve_pip(
             raise uv_error(
                 completed, pip_requirements, folder, places=places, sources=sources, own=own, constraints=constraints
             )
-        content = tomllib.loads(read_text(pylock))
-    packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
+        entries = tomllib.loads(read_text(pylock)).get("packages", ())
+    # Of an index that has other hashes only, uv repeats these; of a file by its address, it computes the right one.
+    weak = {entry["name"]: _file(entry)["url"] for entry in entries if "sha256" not in _file(entry)["hashes"]}
+    lines = (f"{name} @ {url}" for name, url in weak.items())
+    if added := [line for line in lines if line not in requirements.pip]:
+        indexes = tuple((name, url) for name, url in requirements.indexes if name not in weak)
+        requirements = replace(requirements, pip=(*requirements.pip, *added), indexes=indexes)
+        return resolve_pip(requirements, target, wheels=wheels, provided=provided, prefer=prefer, sources=sources)
+    packages = sorted(map(_package, entries), key=lambda package: package.name)
     check_files(packages, requirements, target)
     return tuple(packages)
 
@@ -151,16 +158,19 @@ def _source_policy(requirements: Requirements, sources: Sequence[str]) -> list[s
 
 
 def _package(entry: dict[str, Any]) -> PipPackage:
-    name, version = normalise_name(str(entry["name"])), str(entry.get("version", ""))
-    files = [*entry.get("wheels", ()), entry.get("archive"), entry.get("sdist")]
-    file = next((file for file in files if file), None)
-    if file is None:
-        what = f"pip requirement {name!r} is neither a wheel nor a source distribution"
-        fix = "name a released version; a repository or a folder cannot be locked"
-        raise EnvironmentBuildError("unresolvable", what, fix)
+    name, version, file = normalise_name(str(entry["name"])), str(entry.get("version", "")), _file(entry)
     url = str(file["url"]) if "url" in file else Path(str(file["path"])).as_uri()
     version = version or Path(url).name.split("-")[1]
     return PipPackage(name, version, public_url(url), str(file["hashes"]["sha256"]), int(file.get("size", 0)))
+
+
+def _file(entry: dict[str, Any]) -> dict[str, Any]:
+    files: list[dict[str, Any] | None] = [*entry.get("wheels", ()), entry.get("archive"), entry.get("sdist")]
+    if file := next(filter(None, files), None):
+        return file
+    what = f"pip requirement {normalise_name(entry['name'])!r} is neither a wheel nor a source distribution"
+    fix = "name a released version; a repository or a folder cannot be locked"
+    raise EnvironmentBuildError("unresolvable", what, fix)
 
 
 def to_pylock(packages: Sequence[PipPackage], target: Target) -> str:

@@ -1,6 +1,7 @@
 """The index that each package comes from: uv resolves requirements from small indexes on 127.0.0.1."""
 
 import json
+import re
 
 import pytest
 
@@ -20,7 +21,12 @@ PROJECT = '[project]\nname = "p"\nversion = "0"\ndependencies = ["leaf"]\n'
 def sites(tmp_path_factory):
     """Two indexes with one package of the same name: the public one has the newer version."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("public", "own")}
-    for folder, name, version in (("public", "leaf", "9.0"), ("own", "leaf", "1.0"), ("own", "twig", "1.0")):
+    for folder, name, version in (
+        ("public", "leaf", "9.0"),
+        ("own", "leaf", "1.0"),
+        ("own", "twig", "1.0"),
+        ("own", "branch", "1.0"),
+    ):
         make_wheel(folders[folder] / "files", name, version, {f"{name}.py": ""})
         write_index(folders[folder])
     (folders["own"] / "login" / "leaf").mkdir(parents=True)
@@ -160,6 +166,23 @@ def test_an_index_that_requires_an_account_is_named(resolve, sites, own_account,
     assert (error.kind, error.where) == (kind, f"{tmp_path / name}:{line}")
     assert sites["own"] in f"{error.message} {error.hint}"
     assert "~/.netrc" in error.hint
+
+
+@every_row(
+    ("name", "text"),
+    [
+        ("requirements.txt", "--index-url {own}\nbranch\n"),
+        (
+            "pyproject.toml",
+            PROJECT.replace("leaf", "branch") + '[[tool.uv.index]]\nname = "own"\nurl = "{own}"\nexplicit = true\n'
+            '[tool.uv.sources]\nbranch = {index = "own"}\n',
+        ),
+    ],
+)
+def test_an_index_may_have_hashes_that_are_no_sha256(resolve, sites, name, text):
+    page = sites["server"].folder / "simple/branch/index.html"
+    page.write_text(re.sub("sha256=[0-9a-f]+", "md5=d41d8cd98f00b204e9800998ecf8427e", page.read_text()))
+    assert resolve(name, text) == {"branch": "1.0"}
 
 
 def test_a_page_without_files_may_be_a_login(resolve, sites):
