@@ -32,7 +32,7 @@ def build_environment(
     progress, target = progress or NoProgress(), Target(platform or host_platform(), python, glibc)
     with ingredients_in_use(options.cache):
         lock = options.resolve_once(requirements, target, progress)
-        return environment_by_options(lock, options, progress, indexes=requirements.index_addresses)
+        return environment_by_options(lock, options, progress, variables=requirements.download_variables)
 
 
 def environment_of(lock, *, cache=None, strip=False):

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ from envpack.support.platforms import this_machine
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
 from envpack.support.text import counted, normalise_name
+from envpack.support.uv import NO_VARIABLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Assembly:
 
     lock: Lock
     options: LockOptions  # with the cache, and the user's settings for conda
-    indexes: tuple[str, ...]  # of a requirements file, see `Requirements.index_addresses`; they may contain passwords
+    variables: Mapping[str, str]  # for uv, see `Requirements.download_variables`; they may contain passwords
     strip: bool  # whether to remove debug information from libraries and programs
     progress: Progress  # receives each step
     key: str = ""  # key of the environment in the store, if more than the lock decides its content
@@ -155,11 +156,11 @@ def install(assembly: Assembly, prefix: Path) -> None:
 
 def _install_wheels(assembly: Assembly, prefix: Path) -> None:
     """Install wheels from uv's cache as far as it has them, whose files other programs may have changed."""
-    lock, python, indexes = assembly.lock, _python(assembly, prefix), assembly.indexes
-    install_pip(lock.pip, prefix, lock.target, python=python, indexes=indexes)
+    lock, python, variables = assembly.lock, _python(assembly, prefix), assembly.variables
+    install_pip(lock.pip, prefix, lock.target, python=python, variables=variables)
     differing = damaged_wheels(prefix, lock.target.python)
     if again := [package for package in lock.pip if package.name in differing]:
-        install_pip(again, prefix, lock.target, python=python, indexes=indexes, cached=False)
+        install_pip(again, prefix, lock.target, python=python, variables=variables, cached=False)
         as_published = damaged_wheels(prefix, lock.target.python)
         if names := " ".join(package.name for package in again if package.name not in as_published):
             what = "files were changed in uv's cache, which was not used"
@@ -317,7 +318,7 @@ def environment_of(
     options: LockOptions,
     progress: Progress,
     *,
-    indexes: Sequence[str] = (),
+    variables: Mapping[str, str] = NO_VARIABLES,
     strip: bool = False,
     fill: Callable[[Path], None] | None = None,
 ) -> Environment:
@@ -330,7 +331,7 @@ def environment_of(
 
     require_programs(folder.parent)
 
-    assembly = Assembly(lock=lock, options=options, indexes=tuple(indexes), strip=strip, progress=progress)
+    assembly = Assembly(lock=lock, options=options, variables=variables, strip=strip, progress=progress)
     with ingredients_in_use(options.cache):
         return build_once(folder, lambda unfinished: assemble(assembly, unfinished), progress)
 

@@ -74,7 +74,7 @@ def environment_from_prefix(
             return found
         require_programs(folder.parent)
         options = LockOptions(channels=(), settings=CondaSettings(), cache=top)
-        assembly = Assembly(lock=lock, options=options, indexes=(), strip=strip, progress=progress, key=key)
+        assembly = Assembly(lock=lock, options=options, variables={}, strip=strip, progress=progress, key=key)
         with _what_points_outside(prefix):
             return build_once(folder, lambda partial: _copy(prefix, files, digests, assembly, partial), progress)
 

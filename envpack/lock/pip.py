@@ -31,7 +31,7 @@ from envpack.support.redaction import public_url
 from envpack.support.tables import quote
 from envpack.support.temp_dirs import partial_folder, remove_partial_folders, temp_dir
 from envpack.support.text import normalise_name
-from envpack.support.uv import no_index, pip_indexes, run_uv
+from envpack.support.uv import NO_VARIABLES, no_index, pip_indexes, run_uv
 
 # The time of all files in wheels of projects, 1980-01-01: the same project has the same wheel on all machines.
 _SAME_TIME = {"SOURCE_DATE_EPOCH": "315532800"}
@@ -240,7 +240,7 @@ def install_pip(
     target: Target,
     *,
     python: Path,
-    indexes: Sequence[str] = (),
+    variables: Mapping[str, str] = NO_VARIABLES,
     cached: bool = True,
 ) -> None:
     """Install exactly these wheels into a prefix that contains a Python; if not ``cached``, none from uv's cache."""
@@ -250,7 +250,6 @@ def install_pip(
         what = f"the lock names {absent.name} {absent.version} by a path, and there is no such file on this machine"
         fix = "run `envpack lock` here; or where the lock was made, with --store URL --set push=true"
         raise EnvironmentBuildError("package-missing", what, fix, str(local_file(absent.url)))
-    accounts = {"UV_INDEX": " ".join(indexes)} if indexes else {}
     into: list[str | Path] = ["--python", python]
     if not python.is_relative_to(prefix):
         into += ["--prefix", prefix]
@@ -266,7 +265,7 @@ def install_pip(
                     # Neither links to uv's cache: it is not ours. "clone" would fall back to hard links.
                     *("--link-mode", "copy"),
                 ],
-                variables={**accounts, **library_variable(python)},
+                variables={**variables, **library_variable(python)},
             )
 
     missing = _not_cached(packages, installed, prefix.parent) if cached else packages

@@ -75,11 +75,16 @@ class Requirements:
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def index_addresses(self) -> tuple[str, ...]:
-        """All indexes that the file names, as `with_name` returns them: downloads need their accounts."""
-        options = (option.split(maxsplit=1)[1] for option in self.pip_options if "index-url " in option)
-        found = [*options, *(address for _, address in self.indexes), *self.index_names]
-        return tuple(dict.fromkeys(map(self.with_name, found)))
+    def download_variables(self) -> dict[str, str]:
+        """Variables for downloads by uv: accounts of all indexes that the file names, and hosts that it trusts."""
+        options = [option.partition(" ")[::2] for option in self.pip_options]
+        pages = (address for name, address in options if name.endswith("index-url") or address.startswith("http"))
+        found = [*pages, *(address for _, address in self.indexes), *self.index_names]
+        variables = {
+            "UV_INDEX": " ".join(dict.fromkeys(map(self.with_name, found))),
+            "UV_INSECURE_HOST": " ".join(host for name, host in options if name == "--trusted-host"),
+        }
+        return {name: value for name, value in variables.items() if value}
 
     def with_name(self, address: str) -> str:
         """An index in the form that uv reads in variables: with its name, if it has one."""

@@ -169,7 +169,7 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
             locate_packages(store, lock, cache, progress) if fetches and store else lock,
             options,
             progress,
-            indexes=recipe.requirements.index_addresses,
+            variables=recipe.requirements.download_variables,
             strip=strip,
             fill=fill,
         )

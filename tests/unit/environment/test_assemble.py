@@ -27,7 +27,7 @@ def assembly(tmp_path):
         (tmp_path / "cache/channel" / channel / FILE).write_text(channel)
     lock = Lock(Target("linux-64", "3.10"), (), (), ())
     options = LockOptions(channels=(), settings=CondaSettings(), cache=tmp_path / "cache")
-    return Assembly(lock=lock, options=options, indexes=(), strip=False, progress=NoProgress())
+    return Assembly(lock=lock, options=options, variables={}, strip=False, progress=NoProgress())
 
 
 def locked(tmp_path, content):

@@ -346,7 +346,7 @@ def test_pylock_as_pdm_writes_it_for_any_python(write):
 def test_names_of_indexes_come_from_the_project_beside_a_pylock(write):
     write("pyproject.toml", '[project]\nname = "p"\n[[tool.uv.index]]\nname = "own"\nurl = "https://own.example"\n')
     found = read_requirements(write("pylock.toml", PYLOCK), python="3.10")
-    assert found.index_addresses == ("own=https://own.example",)
+    assert found.download_variables == {"UV_INDEX": "own=https://own.example"}
 
 
 def test_a_wheel_that_uv_calls_an_archive_is_one(write, refused):

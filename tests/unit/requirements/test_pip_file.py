@@ -181,7 +181,12 @@ def test_options_are_kept_with_absolute_paths(write, wheel, tmp_path):
         --trusted-host example.org
         """,
     )
-    assert set(read_requirements(file).pip_options) == {
+    found = read_requirements(file)
+    assert found.download_variables == {
+        "UV_INDEX": "https://index.example.org/simple https://user:word@example.org/simple https://example.org/links.html",
+        "UV_INSECURE_HOST": "example.org",
+    }
+    assert set(found.pip_options) == {
         "--index-url https://index.example.org/simple",
         "--extra-index-url https://user:word@example.org/simple",
         f"--find-links {wheel.parent.as_uri()}",

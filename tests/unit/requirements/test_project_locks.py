@@ -72,9 +72,9 @@ def test_uv_lock_gives_the_locked_wheels_of_the_target(write):
     project, lock = write("pyproject.toml", PROJECT), write("uv.lock", UV_LOCK)
     found = read_requirements(lock, python="3.10")
     assert versions(found) == {"click": "8.1"}
-    assert (found.python_range, found.files, found.index_addresses) == (">=3.9", (lock, project), ())
+    assert (found.python_range, found.files, found.download_variables) == (">=3.9", (lock, project), {})
     write("pyproject.toml", PROJECT + '[[tool.uv.index]]\nname = "own"\nurl = "https://x.example"\nformat = "flat"\n')
-    assert read_requirements(lock, python="3.10").index_addresses == ("own=https://x.example",)
+    assert read_requirements(lock, python="3.10").download_variables == {"UV_INDEX": "own=https://x.example"}
     write("pyproject.toml", PROJECT + '[tool.envpack]\nextras = ["more"]\ngroups = ["dev"]\n')
     assert versions(read_requirements(lock, python="3.10")) == {"click": "8.1", "six": "1.16", "idna": "3.4"}
 
