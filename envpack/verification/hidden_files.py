@@ -38,9 +38,11 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
         return replace(failure, fix=fix)
     details = (failure.reason, *failure.details)
     stub = model.folder / STUB_NAME
-    is_closed = failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111
-    if is_closed and not os.statvfs(stub).f_flag & os.ST_NOEXEC:  # where nothing runs, the server has changed the mode
-        return Failure("stub-not-executable", f"the server may not run {stub}", details, mode_fix(stub))
+    if failure.kind == "noexec-mount" and stub.is_file():
+        if os.statvfs(stub).f_flag & os.ST_NOEXEC:  # where nothing runs, the server has changed the mode
+            return failure
+        if stub.stat().st_mode & 0o111 != 0o111:
+            return Failure("stub-not-executable", f"the server may not run {stub}", details, mode_fix(stub))
     places = {place: path for path, place in _places(server, model, "\n".join(details))}
     place = PurePosixPath(server.unreadable(tuple(places)))
     hidden = places.get(str(place))

@@ -118,10 +118,9 @@ def _name(file: Path) -> str:
 
 def shared_memory(project: Project, place: Path = _SHARED_MEMORY) -> Iterator[Observation]:  # noqa: ARG001
     """Shared memory for the tensors between a server and its stubs."""
-    if not place.is_dir():
-        yield Observation(
-            str(place), "missing", "missing; a server and its stubs communicate through it", "mount a tmpfs there"
-        )
+    if not os.access(place, os.W_OK | os.X_OK):
+        what = f"{'not writable' if place.is_dir() else 'missing'}; a server and its stubs communicate through it"
+        yield Observation(str(place), "missing", what, "mount a tmpfs there, whose mode is 1777")
         return
     room = os.statvfs(place)
     size, free = room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail

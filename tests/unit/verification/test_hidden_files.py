@@ -156,8 +156,9 @@ def test_a_stub_without_its_mode_is_no_matter_of_the_mount(model, mode, flags, k
     stub = model / STUB_NAME
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
     stub.touch()
-    failure = Failure("noexec-mount", "its process ended", (f"env: {stub}: Permission denied",), "mount it with exec")
     server = Container(model.parent, model.parents[1] / "mounted/models")
+    details = (f"env: {server.server_path(stub)}: Permission denied",)
+    failure = Failure("noexec-mount", "its process ended", details, "mount it with exec")
     for file in (stub, Path(server.server_path(stub))):
         file.chmod(mode)
     assert explain_hidden(server, open_model(model), failure).kind == kind

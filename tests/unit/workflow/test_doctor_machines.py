@@ -166,11 +166,13 @@ def test_shared_memory_has_room_for_tensors(disk, project, tmp_path, free, state
     assert [*host.shared_memory(project, tmp_path)] == [Observation(str(tmp_path), state, what, fix)]
 
 
-def test_without_shared_memory_no_server_runs(project, tmp_path):
-    what = "missing; a server and its stubs communicate through it"
-    assert [*host.shared_memory(project, tmp_path / "shm")] == [
-        Observation(str(tmp_path / "shm"), "missing", what, "mount a tmpfs there")
-    ]
+def test_without_shared_memory_no_server_runs(project, tmp_path, monkeypatch):
+    what, fix = "; a server and its stubs communicate through it", "mount a tmpfs there, whose mode is 1777"
+    place = tmp_path / "shm"
+    assert [*host.shared_memory(project, place)] == [Observation(str(place), "missing", f"missing{what}", fix)]
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may always write
+    place.mkdir()
+    assert [*host.shared_memory(project, place)] == [Observation(str(place), "missing", f"not writable{what}", fix)]
 
 
 @every_row(
