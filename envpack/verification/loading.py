@@ -183,8 +183,12 @@ def _place(frames: tuple[str, ...]) -> str:
     return frames[-1].rpartition(" in ")[0]
 
 
+_NO_TMP = "Failed to create temporary directory for Python environments"
+_WRITABLE_TMP = "the server cannot write to /tmp, in which it unpacks environments: make it writable, with mode 1777"
+
+
 def server_died(when: str, log: str) -> Failure:
-    fix = files_limit(log) or threads_limit(log)
+    fix = files_limit(log) or threads_limit(log) or (_WRITABLE_TMP if _NO_TMP in log else "")
     return Failure("server-died", f"the server ended {when}", last_lines(log), fix)
 
 

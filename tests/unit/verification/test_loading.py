@@ -126,6 +126,11 @@ def test_the_limit_of_threads_ends_no_load_of_a_model_that_is_still_initialized(
     assert full.seconds == 0
 
 
+def test_a_server_that_cannot_write_to_the_folder_of_temporary_files_has_it_in_the_fix():
+    died = loading.server_died("at once", "  what():  Failed to create temporary directory for Python environments.")
+    assert died.fix.startswith("the server cannot write to /tmp")
+
+
 def test_a_server_that_ended_for_lack_of_a_thread_has_the_limit_as_its_fix():
     lines = "terminate called after throwing an instance of 'std::system_error'\n  what():  {}\nSignal (6) received.\n"
     ended = [loading.server_died("at once", lines.format(why)).fix for why in (NO_MORE, "Invalid argument")]
