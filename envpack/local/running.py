@@ -18,7 +18,7 @@ from envpack.repository.model import Model, open_model
 from envpack.repository.placement import backends_folder
 from envpack.settings.project import Project, server_variables
 from envpack.stub.inspection import inspect_stub
-from envpack.support.errors import InputError, StubError, require_programs
+from envpack.support.errors import InputError, StubError, require_proc, require_programs
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.platforms import this_machine
 from envpack.support.progress import SILENT, Progress
@@ -102,6 +102,7 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
         from envpack.workflow.shared import stub_for
 
         stub = stub_for(Cell(target_from_prefix(prefix)), progress=progress, store=store).path
+    require_proc()
     for place in (prefix, stub.parent):
         require_programs(place, "mount it without noexec, or move what is there to another one")
     return Python(stub, prefix)

@@ -41,7 +41,7 @@ from envpack.server.stale_runs import (
     shared_memory_named,
 )
 from envpack.server.supervisor import Supervisor
-from envpack.support.errors import Finding, ServerError
+from envpack.support.errors import Finding, ServerError, require_proc
 from envpack.support.placed_files import STUB_NAME
 
 _POLL_SECONDS = 0.02
@@ -197,6 +197,7 @@ class ProcessRuntime:
 
     @contextlib.contextmanager
     def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ProcessServer]:
+        require_proc()
         if self.port is not None and not is_free(self.port):
             raise port_taken(self.port)
         remove_stale_homes()

@@ -182,6 +182,13 @@ def require_programs(folder: Path, fix: str = _ELSEWHERE) -> None:
         raise StorageError("noexec", what, fix, str(folder))
 
 
+def require_proc(proc: Path = Path("/proc")) -> None:
+    """Refuse a system without ``/proc``, in which no process of a model is found, and no stub starts."""
+    if not (proc / "self/fd").is_dir():
+        what, fix = "it is not mounted, and no process is found without it", "mount -t proc proc /proc"
+        raise StorageError("file-unusable", what, fix, str(proc))
+
+
 def system_error(error: Exception) -> StorageError | None:
     """The error for what the system refuses: a file, memory, another process; None for other causes."""
     if isinstance(error, OSError):

@@ -2,7 +2,9 @@
 
 import pickle
 
-from envpack.support.errors import InputError, StorageError
+import pytest
+
+from envpack.support.errors import InputError, StorageError, require_proc
 
 
 def test_the_parts_are_in_the_order_in_which_they_are_read():
@@ -24,3 +26,10 @@ def test_no_part_has_a_secret():
     address = "https://user:secret@host/simple"
     error = pickle.loads(pickle.dumps(InputError("k", address, address, address, details=address)))
     assert "secret" not in f"{error} {error.details} {error.args}"
+
+
+def test_a_system_without_proc_is_named_before_anything_is_started(tmp_path):
+    require_proc()
+    with pytest.raises(StorageError, match="is not mounted") as raised:
+        require_proc(tmp_path)
+    assert (raised.value.where, raised.value.hint) == (str(tmp_path), "mount -t proc proc /proc")
