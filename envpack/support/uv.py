@@ -22,6 +22,7 @@ _MOST_BYTES = 1 << 20
 _SECTIONS = ("global", "download", "install")
 _NAMES = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "cert", "client-cert", "proxy")
 _REMOTE = ("http://", "https://")
+_HOST = re.compile(r"[\w.-]+(?::\d+)?")  # uv ends with an error for others, such as addresses
 _OWN_SETTINGS = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 _OTHER_SOURCES = ("UV_FIND_LINKS", "UV_INDEX_STRATEGY")
 
@@ -48,7 +49,7 @@ def pip_indexes(host: Mapping[str, str] = os.environ) -> dict[str, str]:
             for address in links.split()
             if address.startswith(_REMOTE) or _is_true(settings.get("no-index", ""))
         ),
-        "UV_INSECURE_HOST": " ".join(settings.get("trusted-host", "").split()),
+        "UV_INSECURE_HOST": " ".join(filter(_HOST.fullmatch, settings.get("trusted-host", "").split())),
         "SSL_CERT_FILE": settings.get("cert", ""),
         "SSL_CLIENT_CERT": settings.get("client-cert", ""),
         "HTTP_PROXY": settings.get("proxy", ""),
