@@ -27,6 +27,7 @@ _CUSTOM = {f"pkgs/{name}": _ANACONDA for name in ("main", "r", "pro", "msys2")}
 _OF_ANACONDA = re.compile(r"(.+)/(pkgs/[^/]+)")
 _TOKEN = re.compile(r"^/t/([^/]+)(/.*)$")
 _MOST = 1 << 20  # bytes
+_NOT_ENCODED = "cannot be read: encode a password with %2F for a slash, %23 for #, %40 for an at sign"
 _NULL = {"", "~", "null", "Null", "NULL"}
 _NO_FILE = {"", "none", "true", "false", "yes", "no", "on", "off", "y", "n", "truststore"}  # values of ssl_verify
 
@@ -162,9 +163,10 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
+        host = f"[{host}]" if ":" in host else host
         port = f":{parts.port}" if parts.port else ""
     except ValueError as error:
-        raise _channel_error("cannot be read") from error
+        raise _channel_error(_NOT_ENCODED if "@" in address else "cannot be read") from error
     if parts.scheme not in {"http", "https", "file", "s3", "gcs", "oci"}:
         raise _channel_error(f"has an unsupported scheme, {parts.scheme}://")
     path = parts.path
@@ -174,12 +176,11 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
     if token := _TOKEN.match(path):
         credentials[host] = {"CondaToken": token[1]}
         path = token[2]
-    bracketed = f"[{host}]" if ":" in host else host
-    url = urlunsplit((parts.scheme, f"{bracketed}{port}", path.rstrip("/"), "", ""))
+    url = urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
     # A password that is not encoded has characters that end the part before the host.
     ambiguous = parts.username is not None and "@" in path
     if ambiguous or has_secret(url) or re.search(":[^/]*@", path):
-        raise _channel_error("cannot be read: encode a password with %2F for a slash, %40 for an at sign")
+        raise _channel_error(_NOT_ENCODED)
     return url
 
 

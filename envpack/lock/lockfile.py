@@ -138,7 +138,7 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
             *sorted(package.sha256 or package.md5 for package in requirements.locked_conda),
             *sorted(package.sha256 for package in requirements.locked_pip),
         ],
-        "channels": list(channels),
+        "channels": list(map(public_url, channels)),
     }
     return _digest(key_parts)
 

@@ -60,7 +60,7 @@ def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, s
         return unreachable(url)  # it may be empty yet
     parts = urlsplit(f"{url.rstrip('/')}/noarch/repodata.json")
     options: dict[str, Any] = {}
-    match credentials.get(parts.hostname or ""):
+    match credentials.get(parts.netloc.lower().removesuffix(f":{parts.port}")):
         case {"CondaToken": str(token)}:
             parts = parts._replace(path=f"/t/{token}{parts.path}")
         case {"BasicHTTP": {"username": str(user), "password": str(password)}}:

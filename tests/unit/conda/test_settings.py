@@ -107,6 +107,7 @@ def test_proxies_and_certificates_become_variables(home):
             {"host.example": {"BasicHTTP": {"username": "me", "password": "p@ss"}}},
         ),
         ("https://host.example/t/tk-123/c", "https://host.example/c", {"host.example": {"CondaToken": "tk-123"}}),
+        ("https://[::1]:8080/t/tk-123/c", "https://[::1]:8080/c", {"[::1]": {"CondaToken": "tk-123"}}),
     ],
 )
 def test_credentials_are_separated_from_addresses(address, url, credentials):
