@@ -100,6 +100,7 @@ _KEPT = {
 _KEPT_PREFIXES = ("LC_", "XDG_", "UV_INDEX_", "UV_CONCURRENT_")
 # What the key rings of desktops and clouds need, for a uv that the user lets ask one.
 _OF_KEYRINGS = ("DBUS_", "KEYRING_", "PYTHON_KEYRING_", "AWS_", "AZURE_", "ARTIFACTS_", "VSS_", "GOOGLE_", "CLOUDSDK_")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OF_POETRY = "POETRY_HTTP_BASIC_"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -117,6 +118,8 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     host = os.environ if host is None else host
     prefixes = _KEPT_PREFIXES + (_OF_KEYRINGS if host.get("UV_KEYRING_PROVIDER") == "subprocess" else ())
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith(prefixes)}
+    if "*" in (host.get("NO_PROXY"), host.get("no_proxy")):  # which uv and the engine do not apply to IP addresses
+        kept = {name: value for name, value in kept.items() if name.lower() not in _PROXIES}
     for name in host:  # Poetry's accounts of indexes, for those that a poetry.lock names
         if name.startswith(_OF_POETRY):
             kept.setdefault(f"UV_INDEX_{name.removeprefix(_OF_POETRY)}", host[name])

@@ -80,6 +80,12 @@ def test_uv_settings_win_over_pip_settings():
     assert env["SSL_CERT_FILE"] == "s"
 
 
+def test_no_proxy_is_used_if_all_hosts_are_excluded():
+    proxies = {"HTTP_PROXY": "p", "https_proxy": "p", "ALL_PROXY": "p"}
+    assert not proxies.keys() & clean_environment({**proxies, "no_proxy": "*"}).keys()
+    assert proxies.items() <= clean_environment({**proxies, "NO_PROXY": "a"}).items()
+
+
 def test_bare_environment_has_no_home():
     assert "HOME" not in bare_environment()
 
