@@ -269,7 +269,7 @@ class Objects:
 
     def corrupt(self, path: str, reason: str) -> StorageError:
         """The error for content that cannot be used."""
-        fix = "run the command again; if it stays, find out who writes to the store, and remove the object"
+        fix = "run the command again; if it stays, look at what answers, such as a login, or remove the object"
         return StorageError("store-corrupt", f"{path} in the store cannot be used: {reason}", fix, str(self.location))
 
     def _get(self, store: Any, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:

@@ -168,5 +168,5 @@ def _located(image: str, folder: Path, manifest: Path, address: ImageAddress) ->
 
 def _unusable(address: ImageAddress, reason: str) -> InputError:
     what = f"no models can be read from this image: {reason}"
-    fix = "check the address, or publish the models there with `envpack publish`"
+    fix = "check the address, and whether a login answers there; or publish the models there with `envpack publish`"
     return InputError("image-without-models", what, fix, f"oci://{address}")
