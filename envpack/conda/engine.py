@@ -22,7 +22,7 @@ from envpack.requirements.target import Target
 from envpack.support.bounded_reading import first_endless, read_json
 from envpack.support.connection_faults import UNTRUSTED, last_cause, network_hint, proxy_of, through
 from envpack.support.entry_locks import mark_used
-from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.errors import EnvironmentBuildError, StorageError, limit_said_in
 from envpack.support.folders import cache_folder
 from envpack.support.processes import ErrorPattern, check_authorities, clean_environment, error_from_output, run
 from envpack.support.progress import SILENT, Progress
@@ -87,7 +87,9 @@ def run_engine(
             failed = EnvironmentBuildError("engine-failed", what, ENGINE_HINT)
             raise completed.refused_by_system(folder) or failed from error
     if "error" in result:
-        raise EngineError(result["error_type"], result["error"], result.get("culprits", ()))
+        raise limit_said_in(completed.stderr) or EngineError(
+            result["error_type"], result["error"], result.get("culprits", ())
+        )
     return result
 
 

@@ -279,8 +279,8 @@ def refused_by_system(output: str, storage: Path) -> StorageError | None:
 
 # Of the system, of Python, of zstd, of programs in Rust, and of a compiler's driver.
 _LIMIT = re.compile(
-    r"can't start new thread|not enough memory|memory allocation of \d+ bytes failed|Killed signal terminated program|"
-    + "|".join(os.strerror(code) for code in sorted(_LIMITS))
+    r"can't start new thread|ThreadPoolBuildError|not enough memory|memory allocation of \d+ bytes failed|"
+    r"Killed signal terminated program|" + "|".join(os.strerror(code) for code in sorted(_LIMITS))
 )
 
 

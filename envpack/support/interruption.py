@@ -75,9 +75,10 @@ def _repeat(thread: int, number: int) -> None:
 def repeat_unhandled() -> None:
     """From now on, also notice signals that come just before the main thread waits. Opens files."""
     global _arrived, _wakeup
-    _arrived, _wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(_wakeup, warn_on_full_buffer=False)
-    _thread.start_new_thread(_repeat_unhandled, (_arrived, _thread.get_ident()))
+    with contextlib.suppress(OSError, RuntimeError):  # no further file or thread: what needs one itself reports it
+        _arrived, _wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(_wakeup, warn_on_full_buffer=False)
+        _thread.start_new_thread(_repeat_unhandled, (_arrived, _thread.get_ident()))
 
 
 def noted(handler: Handler) -> Handler:

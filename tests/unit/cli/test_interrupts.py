@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from envpack.support.interruption import repeat_unhandled
+
 HEAD = """
 import io, os, signal, sys, time
 from envpack.cli import interrupts
@@ -111,6 +113,21 @@ def ended(program):
 def test_ctrl_c_has_one_outcome(moment):
     program, code = MOMENTS[moment]
     assert ended(HEAD + program) == (code, "", "")
+
+
+@pytest.mark.parametrize("refused", ["_thread.start_new_thread", "os.pipe2"])
+def test_a_command_starts_where_the_system_refuses_a_thread_or_a_file(refused, monkeypatch):
+    """What needs one reports that itself."""
+
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    for name in ("_arrived", "_wakeup"):
+        monkeypatch.setattr(f"envpack.support.interruption.{name}", -1)
+    monkeypatch.setattr(refused, refuse)
+    before = signal.set_wakeup_fd(-1)
+    repeat_unhandled()
+    signal.set_wakeup_fd(before)
 
 
 def test_ctrl_c_is_ignored_if_the_caller_ignores_it():

@@ -5,8 +5,9 @@ from unittest import mock
 
 import pytest
 
+from envpack.conda.engine import index_channel
 from envpack.conda.settings import CondaSettings, read_conda_settings
-from envpack.support.errors import InputError, UsageError
+from envpack.support.errors import InputError, StorageError, UsageError
 
 
 @pytest.fixture
@@ -156,3 +157,16 @@ def test_an_unsupported_address_is_refused_and_not_quoted(address):
         CondaSettings().resolve([address])
     assert caught.value.kind == "bad-channel"
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_limit_of_the_system_is_told_from_a_failure_of_the_engine(tmp_path, monkeypatch):
+    """As of threads, which ends the library with an error that names no cause."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import pathlib, sys\n"
+        "sys.stderr.write('panicked at x.rs: ThreadPoolBuildError { kind: IOError(Os { code: 11 }) }')\n"
+        'pathlib.Path(sys.argv[2]).write_text(\'{"error": "rust future panicked", "error_type": "x"}\')\n'
+    )
+    monkeypatch.setattr("envpack.conda.engine._CHILD", child)
+    with pytest.raises(StorageError, match="the system refuses more of what this command needs"):
+        index_channel(tmp_path)
