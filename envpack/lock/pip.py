@@ -39,13 +39,15 @@ _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache doe
 
 
 def index_variables(requirements: Requirements) -> dict[str, str]:
-    """The indexes of requirements as variables for uv.
+    """The indexes of requirements, and the hosts that they trust, as variables for uv.
 
     In a requirements file, uv would let its own variables win, so that a package could come from another index than the
     file names. Variables also keep passwords off the command line.
     """
     default, others = _indexes(requirements.pip_options)
-    variables = {"UV_DEFAULT_INDEX": requirements.with_name(default), "UV_INDEX_URL": default} if default else {}
+    variables = {name: hosts for name, hosts in requirements.download_variables.items() if name != "UV_INDEX"}
+    if default:
+        variables |= {"UV_DEFAULT_INDEX": requirements.with_name(default), "UV_INDEX_URL": default}
     if others:
         own = pip_indexes() | clean_environment()
         variables["UV_INDEX"] = " ".join([*map(requirements.with_name, others), own.get("UV_INDEX", "")]).strip()
@@ -137,9 +139,7 @@ def _argument_options(requirements: Requirements) -> list[str]:
         name, _, value = option.partition(" ")
         if name in _OPTIONS_OF_UV:
             arguments.append(f"{name}={value}")
-        arguments += {"--pre": ["--prerelease", "allow"], "--trusted-host": ["--allow-insecure-host", value]}.get(
-            name, []
-        )
+        arguments += ["--prerelease", "allow"] if name == "--pre" else []
     return arguments
 
 

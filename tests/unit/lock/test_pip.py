@@ -119,7 +119,7 @@ def test_secrets_in_options_reach_uv_in_variables_only(monkeypatch):
     assert uv.variables["UV_INDEX"].split()[0] == "https://a:b@x.example"
     assert "secret" not in " ".join(uv.arguments)
     assert uv.value("--prerelease") == "allow"
-    assert uv.value("--allow-insecure-host") == "index.example"
+    assert uv.variables["UV_INSECURE_HOST"] == "index.example"
     assert "--prefer-binary" not in uv.arguments
 
 

@@ -234,7 +234,7 @@ def test_packages_of_the_store_are_located_where_an_environment_is_installed(mac
     request = machine.request()
     _, options, progress, how = asked[0]
     assert (options, progress) == (request.options(), machine.steps)
-    assert how == {"indexes": request.requirements.pip_options, "strip": False, "fill": None}
+    assert how == {"variables": request.requirements.download_variables, "strip": False, "fill": None}
 
 
 STAYS = "; what still fits stays as it is"
