@@ -241,13 +241,13 @@ class Objects:
             if self.location.folder is None:
                 yield
                 return
-            made = not self.location.folder.exists()
+            file = self.location.folder / path
+            above = [self.location.folder / folder for folder in Path(path).parents]
+            made = [folder for folder in above if not folder.exists()]
             self.location.folder.mkdir(parents=True, exist_ok=True)
             yield
-            parts = Path(path).parts
-            for depth in range(not made, len(parts) + 1):
-                place = self.location.folder.joinpath(*parts[:depth])
-                more = FOLDER if depth < len(parts) else PROGRAM if place.name == STUB_NAME else FILE
+            modes = dict.fromkeys(made, FOLDER) | {file: PROGRAM if file.name == STUB_NAME else FILE}
+            for place, more in modes.items():
                 with contextlib.suppress(OSError):  # of another user
                     place.chmod(place.stat().st_mode | more)
 

@@ -58,6 +58,7 @@ def trusted_certificates(host: Mapping[str, str] | None = None) -> str:
 def verification_setting() -> str | bool:
     """The argument ``verify`` of the library requests, whose own authorities it replaces."""
     named = next(filter(None, map(os.environ.get, (*_OF_REQUESTS, *_CHOSEN))), "")
+    named = named.partition(os.pathsep)[0]  # of several folders in SSL_CERT_DIR, the library takes one
     check_authorities({"SSL_CERT_DIR" if Path(named).is_dir() else "SSL_CERT_FILE": named})
     return named or trusted_certificates() or True
 

@@ -155,6 +155,9 @@ def _check_settings(environment: Mapping[str, str]) -> None:
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config", "uv/uv.toml")
     data = Path(environment.get("XDG_DATA_HOME") or home / ".local/share", "uv/credentials/credentials.toml")
     settings = Path(environment.get("UV_CONFIG_FILE") or config)
+    if environment.get("UV_CONFIG_FILE") and not settings.exists():
+        what = "there is no such file, which UV_CONFIG_FILE names"
+        raise EnvironmentBuildError("pip-failed", what, "correct the variable, or unset it", str(settings))
     netrc = Path(environment.get("NETRC") or home / ".netrc")
     if endless := first_endless([settings, Path("/etc/uv/uv.toml"), netrc, data]):
         what = "uv cannot read a file of its settings or credentials: it is a pipe or a device"

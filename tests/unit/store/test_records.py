@@ -90,3 +90,10 @@ def test_every_user_can_read_what_is_written_to_a_folder_whatever_the_umask(tmp_
         os.umask(umask)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
     assert modes == {"store": 0o755, "m": 0o755, "1": 0o755, "a": 0o644, "triton_python_backend_stub": 0o755}
+
+
+def test_a_folder_that_somebody_closed_stays_closed(tmp_path):
+    (tmp_path / "store/m").mkdir(parents=True)
+    (tmp_path / "store/m").chmod(0o700)
+    Objects(parse_location(f"file://{tmp_path}/store")).write("m/1/a", b"content")
+    assert [stat.S_IMODE((tmp_path / "store" / name).stat().st_mode) for name in ("m", "m/1")] == [0o700, 0o755]

@@ -122,7 +122,7 @@ def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     assert (trusted_certificates(), verification_setting()) == (chosen, chosen)
     monkeypatch.delenv("SSL_CERT_FILE")
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path}:/nonexistent")
     assert (trusted_certificates(), verification_setting()) == ("", str(tmp_path))
 
 
@@ -177,6 +177,13 @@ def test_settings_that_never_end_are_not_waited_for(tmp_path, monkeypatch, file)
     assert (caught.value.kind, caught.value.where) == ("pip-failed", str(home / file))
     assert caught.value.message == "uv cannot read a file of its settings or credentials: it is a pipe or a device"
     assert caught.value.hint == "put a file there, or remove it"
+
+
+def test_a_file_of_settings_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "missing.toml"))
+    with pytest.raises(EnvironmentBuildError, match="no such file, which UV_CONFIG_FILE names") as caught:
+        run_uv(["--version"])
+    assert (caught.value.where, caught.value.hint) == (f"{tmp_path}/missing.toml", "correct the variable, or unset it")
 
 
 class Run:
