@@ -119,8 +119,10 @@ def _copy_attributes(source: Path, target: Path) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode):
         return False
-    with contextlib.suppress(PermissionError):  # only root may give files away
-        os.chown(target, status.st_uid, status.st_gid)
+    for owner in (status.st_uid, -1):  # only root may give files away, but others to each of their groups
+        with contextlib.suppress(PermissionError):
+            os.chown(target, owner, status.st_gid)
+            break
     target.chmod(stat.S_IMODE(status.st_mode))
     with contextlib.suppress(OSError):  # a file system without extended attributes
         for name in os.listxattr(source):
@@ -129,11 +131,18 @@ def _copy_attributes(source: Path, target: Path) -> bool:
     return True
 
 
-def remove_stale_files(folder: Path, is_own: Callable[[Path], bool]) -> None:
-    """Remove what `replaced_file` and `replaced_folder` left in a folder, whose processes are gone, for some names."""
+def remove_stale_files(folder: Path, is_own: Callable[[Path], bool]) -> list[Path]:
+    """Remove what `replaced_file` and `replaced_folder` left in a folder, whose processes are gone, for some names.
+
+    Returns what belongs to another user, who alone may remove it.
+    """
+    closed = []
     for stale in folder.glob(f".*{_SUFFIX}"):
         if (name := _TEMPORARY.fullmatch(stale.name)) and is_own(folder / name[1]):
             _remove_stale(folder / name[1])
+            if os.path.lexists(stale) and not os.access(stale, os.W_OK):
+                closed.append(stale)
+    return closed
 
 
 def _remove_stale(destination: Path) -> None:

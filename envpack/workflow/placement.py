@@ -67,7 +67,7 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     model = request.model
     check_placement(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.said.force)
-    remove_stale_files(model.folder, lambda place: bool(_ENVIRONMENT.fullmatch(place.name)))
+    _remove_stale(model.folder)
     path, changed = _place_environment(request, environment, progress)
     backend = request.backend(environment.minor)
     unfit = unfit_stub(request, environment.minor) if binary is None else ""
@@ -80,11 +80,17 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
     stub = backend.stub if backend else model.folder / STUB_NAME
     warnings = [_remove_previous(request, value, path) for value in sorted(previous)]
+    stays = "stays: this user may not remove all of an old environment; remove it as its owner"
+    warnings += [f"{left} {stays}" for left in _remove_stale(model.folder)]
     if unfit:
         warnings.append(f"{stub} was removed: {unfit}")
     if binary is not None and not has_stub_mode(stub):
         warnings.append(f"{stub} is not executable, and its file system keeps no other mode: {mode_fix(stub)}")
     return PlacedModel(path, stub, backend.name if backend else "", changed, tuple(filter(None, warnings)))
+
+
+def _remove_stale(folder: Path) -> list[Path]:
+    return remove_stale_files(folder, lambda place: bool(_ENVIRONMENT.fullmatch(place.name)))
 
 
 def check_placement(request: Placement, minor: str) -> None:

@@ -266,6 +266,21 @@ def test_a_rewritten_text_keeps_owner_mode_and_attributes(tmp_path):
     assert {name: os.getxattr(file, name) for name in attributes} == attributes
 
 
+def test_who_may_not_give_a_file_to_its_owner_gives_it_to_its_group(tmp_path, monkeypatch):
+    """Else its group, which may be all that lets the owner read it, has no access any more."""
+
+    def chown(path, owner, group):
+        if owner != -1:
+            raise PermissionError
+        given.append(group)
+
+    given, file = [], tmp_path / "config.pbtxt"
+    file.write_text("old")
+    monkeypatch.setattr("os.chown", chown)
+    write_text(file, "new")
+    assert given == [file.stat().st_gid]
+
+
 def test_writers_at_the_same_time_do_not_take_each_others_temporary_file(tmp_path):
     """Each begins by removing what killed processes left."""
     failures = []

@@ -283,6 +283,15 @@ def test_a_previous_environment_that_cannot_be_removed_is_no_error(folder, tmp_p
     assert previous.exists()
 
 
+def test_an_old_environment_of_another_user_that_stays_is_named(folder, tmp_path, placed, monkeypatch):
+    left = folder / ".python3.8.other_00.partial"
+    left.mkdir()
+    monkeypatch.setattr("envpack.support.replacement.delete", lambda path: None)
+    monkeypatch.setattr("os.access", lambda path, mode: path != left)
+    done = place(request_for(configured(folder)), environment(tmp_path), None, NoProgress())
+    assert [warning.partition(":")[0] for warning in done.warnings] == [f"{left} stays"]
+
+
 def test_the_previous_archive_is_removed_with_its_metadata(folder, tmp_path, placed):
     for archive in (folder / "python3.8.tar", folder / "python3.9.tar"):
         archive.touch()
