@@ -17,7 +17,7 @@ from envpack.support.errors import UsageError
 from envpack.support.folders import shell_fault
 from envpack.support.installation import install_command
 from envpack.support.processes import check_authorities
-from envpack.support.redaction import has_secret, public_url
+from envpack.support.redaction import has_secret, is_readable, public_url
 from envpack.support.text import printable_line
 
 Scheme = Literal["file", "s3", "gs", "az"]
@@ -25,6 +25,7 @@ SCHEMES: tuple[Scheme, ...] = ("file", "s3", "gs", "az")
 _EXAMPLES = "file:///mnt/store, s3://bucket/folder, gs://bucket/folder or az://container/folder"
 # Triton's notation for a server other than Amazon's: s3://http://127.0.0.1:9000/bucket/folder
 _ENDPOINT = re.compile(r"s3://(?P<endpoint>https?://[^/\s@]+)/(?P<rest>.+)", re.IGNORECASE)
+_SERVICE = re.compile(r"https?://[\w.~%@:\[\]-]+(/[!-~]*)?", re.ASCII | re.IGNORECASE)
 # What a server reads in that notation. It waits without an end for another address, and leaves other folders out.
 _READ_BY_SERVERS = re.compile(r"s3://https?://[0-9A-Za-z.-]+:[0-9]+/[0-9a-z.-]+(/[0-9A-Za-z._-]+)*")
 _PORT = re.compile(r":[0-9]+$")
@@ -236,8 +237,13 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
             raise FileNotFoundError(location.prefix)
         # A server takes the empty folder of a removed model for a model.
         return stores.LocalStore(location.prefix, automatic_cleanup=True)
+    endpoint = _endpoint(location)
+    if endpoint and not (_SERVICE.fullmatch(endpoint) and is_readable(endpoint)):  # the library would panic
+        what = f"{location} cannot be used: the address of its service is not like https://HOST:PORT"
+        fix = f"correct it in {' or '.join(_ENDPOINTS[location.scheme])}, or where else it is named"
+        raise UsageError("bad-store-address", what, fix)
     check_authorities(os.environ)
-    allow_http = _endpoint(location).startswith("http:") or _plain_endpoint()
+    allow_http = endpoint.startswith("http:") or _plain_endpoint()
     common: dict[str, Any] = {
         "prefix": location.prefix or None,
         "client_options": {
