@@ -263,9 +263,10 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="engine-failed",
-        pattern=r"failed to link '.{1,2000}(?:could not update file modification|not permitted|not implemented)",
-        message="{package} cannot be unpacked on the file system of the cache: {reason}",
-        hint="set ENVPACK_CACHE_DIR to a folder on another one",
+        pattern=r"failed to link '.{1,2000}(?:could not update file modification|not permitted|not implemented)"
+        r"|Permission denied \(os error|Read-only file system \(os error",
+        message="{package} cannot be unpacked to the cache: {reason}",
+        hint="set ENVPACK_CACHE_DIR to a folder on another file system, or, if access is denied, to one of this user",
     ),
     ErrorPattern(
         kind="channel-invalid",

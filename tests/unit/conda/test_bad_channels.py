@@ -197,6 +197,12 @@ def test_only_what_was_received_is_blamed_on_the_package(tmp_path, reason, kind)
     assert _install_error(error, (), tmp_path, {}).kind == kind
 
 
+def test_a_cache_of_another_user_is_named(tmp_path):
+    reason = "failed to open global cache lock for writing: '/c/.cache.lock' Caused by: Permission denied (os error 13)"
+    error = _install_error(EngineError("InstallerError", reason), (), tmp_path)
+    assert error.hint.startswith("set ENVPACK_CACHE_DIR")
+
+
 @every_row("file", [".rattler/credentials.json", ".pixi/config.toml"])
 def test_a_file_that_the_engine_reads_is_blamed_and_no_channel(site, tmp_path, monkeypatch, file):
     home = tmp_path / file.partition("/")[0]
