@@ -41,6 +41,8 @@ def pip_indexes(host: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     settings = _pip_settings(host)
     default, others, links = (settings.get(name, "") for name in ("index-url", "extra-index-url", "find-links"))
+    home, files = host.get("HOME", "~"), (settings.get(name, "") for name in ("cert", "client-cert"))
+    certificates, account = (f"{home}{file[1:]}" if file.startswith("~/") else file for file in files)
     found = {
         "UV_DEFAULT_INDEX": default if default.startswith((*_REMOTE, "file://", "/")) else "",
         "UV_INDEX": " ".join(address for address in others.split() if address.startswith(_REMOTE)),
@@ -50,8 +52,8 @@ def pip_indexes(host: Mapping[str, str] = os.environ) -> dict[str, str]:
             if address.startswith(_REMOTE) or _is_true(settings.get("no-index", ""))
         ),
         "UV_INSECURE_HOST": " ".join(filter(_HOST.fullmatch, settings.get("trusted-host", "").split())),
-        "SSL_CERT_FILE": settings.get("cert", ""),
-        "SSL_CLIENT_CERT": settings.get("client-cert", ""),
+        "SSL_CERT_FILE": certificates,
+        "SSL_CLIENT_CERT": account,
         "HTTP_PROXY": settings.get("proxy", ""),
         "HTTPS_PROXY": settings.get("proxy", ""),
     }

@@ -49,12 +49,12 @@ def _machine_without_pip_settings(monkeypatch):
         ),
         (f"[global]\nindex-url = {OWN}\n", {"PIP_INDEX_URL": MORE}, {"UV_DEFAULT_INDEX": MORE}),
         (
-            "[global]\ntrusted-host = a b:1 https://c ::1\ncert = /ca.pem\nclient-cert = /me.pem\nproxy = http://p:1\n",
+            "[global]\ntrusted-host = a b:1 https://c ::1\ncert = /ca.pem\nclient-cert = ~/me~.pem\nproxy = http://p:1\n",
             {"HTTP_PROXY": "http://q:1", "PIP_CERT": "/other.pem"},
             {
                 "UV_INSECURE_HOST": "a b:1",
                 "SSL_CERT_FILE": "/other.pem",
-                "SSL_CLIENT_CERT": "/me.pem",
+                "SSL_CLIENT_CERT": "/nonexistent/me~.pem",
                 "HTTPS_PROXY": "http://p:1",
             },
         ),
