@@ -199,7 +199,7 @@ def test_only_what_was_received_is_blamed_on_the_package(tmp_path, reason, kind)
 
 def test_a_cache_of_another_user_is_named(tmp_path):
     reason = "failed to open global cache lock for writing: '/c/.cache.lock' Caused by: Permission denied (os error 13)"
-    error = _install_error(EngineError("InstallerError", reason), (), tmp_path)
+    error = _install_error(EngineError("InstallerError", reason), (), tmp_path, {})
     assert error.hint.startswith("set ENVPACK_CACHE_DIR")
 
 
