@@ -87,6 +87,7 @@ class Claim:
         """Keep a claim that was created by a request that began at a time of `_uptime`."""
         self._objects, self._path, self._owner, self._earlier = objects, path, owner, earlier
         self._written, self._expiry = begun, expiry
+        self._must_expire = False
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         self._renewer.start()
@@ -100,6 +101,10 @@ class Claim:
         """Whether no other machine can begin the same work for some time, in which a request may be on the way."""
         return _uptime() + seconds - self._written < self._expiry
 
+    def let_expire(self) -> None:
+        """Never release it, because a request may still be on its way."""
+        self._must_expire = True
+
     def release(self) -> None:
         """Let others begin at once; if the store does not answer in some seconds, they wait until the claim expires."""
         self._ended.set()
@@ -107,7 +112,7 @@ class Claim:
 
     def _release(self) -> None:
         self._renewer.join()
-        if self.held:
+        if self.held and not self._must_expire:
             self._objects.write(self._path, ENDED)
             self._objects.delete(self._earlier)
 
@@ -204,21 +209,21 @@ def live_claims(objects: Objects, clock: StoreClock, expiry: float = EXPIRY) -> 
     return sum(_is_live(claim, clock, expiry) for claim in claims)
 
 
-def prunes(objects: Objects) -> Mapping[int, bool]:
-    """The latest prunes of a store: whether each is still going on, or was killed."""
-    return {number: claim.size > len(ENDED) for number, claim in _claims(objects, PRUNE).items()}
+def prunes(objects: Objects, clock: StoreClock) -> Mapping[int, bool]:
+    """The latest prunes of a store: whether each is still going on. One that was killed goes on until it expires."""
+    return {number: _is_live(claim, clock, PRUNE_EXPIRY) for number, claim in _claims(objects, PRUNE).items()}
 
 
 def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock) -> bool:
     """Whether blobs may have been removed since `prunes` was looked at. It waits until nobody removes any."""
     limit = time.monotonic() + _LONGEST_PRUNE
-    while any(_is_live(claim, clock, PRUNE_EXPIRY) for claim in _claims(objects, PRUNE).values()):
+    while any((latest := prunes(objects, clock)).values()):
         if time.monotonic() > limit:
             what = f"another machine has pruned the store for {_LONGEST_PRUNE / 60:.0f} minutes"
             fix = "run the command again when that has ended"
             raise StorageError("store-unreachable", what, fix, str(objects.location))
         _pause(PRUNE_EXPIRY)
-    return prunes(objects) != before
+    return latest != before
 
 
 def _is_live(claim: ObjectInfo, clock: StoreClock, expiry: float) -> bool:

@@ -194,7 +194,11 @@ def _delete(store: SharedStore, claim: Claim, paths: Sequence[str]) -> None:
         if not claim.held_for(_LATE):
             what = "the prune stood still for too long, so that others may count on what it would remove"
             raise StorageError("store-unreachable", what, "run the command again", str(store.location))
-        store.objects.delete(paths[start : start + _BATCH])
+        try:
+            store.objects.delete(paths[start : start + _BATCH])
+        except BaseException:  # also for Ctrl-C: the removal may still be on its way
+            claim.let_expire()
+            raise
 
 
 def _remove_loose(store: SharedStore, claim: Claim, progress: Progress) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from envpack.support.progress import SILENT, Progress
 
 _DAY = 86400.0  # seconds
 _REQUESTS = 8  # at once
+_MOST_PRUNES = 10  # during one push
 
 
 class SharedStore:
@@ -149,25 +150,36 @@ class SharedStore:
         """
         with file.open("rb") as content:
             blobs = blobs_of(content, sizes or [file.stat().st_size])
-        before = prunes(self.objects)
-        sent, record = upload(self.objects, file, blobs, progress, again=again), Record(kind, key, blobs, facts or {})
-        self._record(record, again=again)
-        if pruned_since(self.objects, before, self.clock):
-            sent += upload(self.objects, file, blobs, progress)
-            self._record(record, again=False)  # the next prune may have removed it, because it lacked a blob
-        return sent
+        return self._put(
+            Record(kind, key, blobs, facts or {}),
+            lambda again: upload(self.objects, file, blobs, progress, again=again),
+            again=again,
+        )
 
     def add_bytes(
         self, kind: RecordKind, key: str, content: bytes, *, facts: Mapping[str, Any], again: bool = False
     ) -> None:
         """As `add`, for a small content, which is sent in any case."""
         blobs = blobs_of(io.BytesIO(content), [len(content)])
-        before, record = prunes(self.objects), Record(kind, key, blobs, facts)
-        self.objects.write(blobs[0].path, content)
-        self._record(record, again=again)
-        if pruned_since(self.objects, before, self.clock):
+
+        def send(_: bool) -> int:
             self.objects.write(blobs[0].path, content)
-            self._record(record, again=False)
+            return len(content)
+
+        self._put(Record(kind, key, blobs, facts), send, again=again)
+
+    def _put(self, record: Record, send: Callable[[bool], int], *, again: bool) -> int:
+        """Send blobs and write their record, once more after each prune of another machine; returns the bytes sent."""
+        sent = 0
+        for _ in range(_MOST_PRUNES):
+            before = prunes(self.objects, self.clock)
+            sent += send(again)
+            self._record(record, again=again)
+            if not pruned_since(self.objects, before, self.clock):
+                return sent
+            again = False  # the prune may also have removed the record, because it lacked a blob
+        what, fix = "other machines prune the store again and again", "run the command again when they have ended"
+        raise StorageError("store-unreachable", what, fix, str(self.location))
 
     def _record(self, record: Record, *, again: bool) -> None:
         """Write a record, unless its key has one that is to stay."""

@@ -8,7 +8,7 @@ from envpack.lock.lockfile import Lock, named_by_locks, write_lock
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.store import maintenance, records
-from envpack.store.claims import PRUNE, PRUNE_EXPIRY, reserved
+from envpack.store.claims import PRUNE, PRUNE_EXPIRY, pruned_since, prunes, reserved
 from envpack.store.maintenance import list_store, prune_store, verify_store
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError, UsageError
@@ -207,6 +207,43 @@ def test_a_push_waits_for_a_prune_that_goes_on(url, store, add, tmp_path):
     thread.join(60)
     assert verify_store(store).damaged == ()
     assert paths(store, "records") == ["records/stub/new.json"]
+
+
+def test_a_push_outlasts_several_prunes(url, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "_GRACE", -10)
+    other, record, pruned = open_store(url, push=True), store._record, []
+
+    def recorded(*words, **more):
+        if len(pruned) < 3:
+            pruned.append(prune_store(other, 0))
+        record(*words, **more)
+
+    monkeypatch.setattr(store, "_record", recorded)
+    (tmp_path / "file").write_bytes(b"content")
+    store.add("stub", "new", tmp_path / "file")
+    assert len(pruned) == 3
+    assert verify_store(store).damaged == ()
+    assert [entry.complete for entry in list_store(store).entries] == [True]
+
+
+def test_a_prune_whose_removal_failed_goes_on_until_it_expires(store, add, monkeypatch):
+    """The removal may still be on its way, and come after a push that counts on the blob."""
+    monkeypatch.setattr("envpack.store.claims.PRUNE_EXPIRY", 1.0)
+    add("stub", "old", b"abc", days=40)
+    delete = store.objects.delete
+
+    def removed(names):
+        delete(names)
+        if "records/stub/old.json" in names:
+            raise StorageError("store-unreachable", "the answer is lost", "")
+
+    monkeypatch.setattr(store.objects, "delete", removed)
+    with pytest.raises(StorageError, match="the answer is lost"):
+        prune_store(store, 30)
+    before = prunes(store.objects, store.clock)
+    assert before == {1: True}
+    assert pruned_since(store.objects, before, store.clock)
+    assert not pruned_since(store.objects, prunes(store.objects, store.clock), store.clock)
 
 
 def test_nothing_is_removed_that_would_come_after_the_claim(store, add, monkeypatch):
