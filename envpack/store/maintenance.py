@@ -32,6 +32,7 @@ _GRACE = 3600.0  # seconds for which a blob without record stays: its record may
 _REQUESTS = 8  # at once
 _BATCH = 1000  # objects that are removed at once
 _LATE = 2 * TIMEOUT  # seconds that a request may be on the way, with its repetitions
+_NOBODYS = "records/none"  # which no store has
 _UNFINISHED = re.compile(r"[0-9a-f]{64}#[0-9]+")
 _PATIENCE = 300.0  # seconds to wait for another prune
 
@@ -252,6 +253,8 @@ class _Inventory:
         self._objects = store.objects
         self.damaged: list[str] = []  # paths of records that nothing can read
         found = list(store.objects.list("records"))
+        if not found and store.objects.head(_NOBODYS):  # to the library, a page that answers all is an empty list
+            raise store.objects.corrupt(_NOBODYS, "nobody writes it, so what answers is no store")
         index = RecordIndex(store.objects, empty=anew)
         with Pool(_REQUESTS) as pool:
             records = [future.result() for future in [pool.submit(self._read, info, index) for info in found]]

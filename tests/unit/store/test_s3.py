@@ -10,6 +10,7 @@ from moto.server import ThreadedMotoServer
 from envpack.store import objects
 from envpack.store.claims import probe
 from envpack.store.location import connect, parse_location
+from envpack.store.maintenance import list_store, verify_store
 from envpack.store.objects import Objects
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError, UsageError
@@ -348,3 +349,13 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
     with pytest.raises(UsageError, match="s3://bucket needs obstore, which is not installed") as raised:
         connected("s3://bucket")
     assert raised.value.kind == "obstore-missing"
+
+
+def test_a_page_of_a_login_that_answers_every_request_is_no_empty_store(proxy):
+    store = open_store(f"s3://{proxy.url}/{BUCKET}/login")
+    assert (list_store(store).entries, verify_store(store).checked) == ((), 0)
+    page = b"<html>log in</html>"
+    proxy.fault = lambda *_: (200, {"Content-Length": str(len(page)), "Content-Type": "text/html"}, page)
+    for command in (list_store, verify_store):
+        with pytest.raises(StorageError, match="so what answers is no store"):
+            command(store)
