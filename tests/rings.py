@@ -20,24 +20,26 @@ import pytest
 
 from envpack.settings.releases import all_releases
 
-# By folder, in the order in which they start: the group that ends last decides how long a run takes.
-RINGS = {
-    "tests/distribution": "distribution",
-    "tests/container": "container",
-    "tests/portability": "portability",
-    "tests/environment": "environment",
-    "tests/field": "field",
-    "tests/server/stub": "stub",
-    "tests/server/releases": "releases",
-    "tests/server/flow": "flow",
-    "tests/server": "verification",
-    "tests/local": "local",
-    "tests/report": "report",
-    "tests/store": "store",
-    "tests/golden": "golden",
-    "tests/native": "native",
-    "tests/unit": "unit",
+# Ring and slice by folder, in the order in which they start: the group that ends last decides how long a run takes.
+_FOLDERS = {
+    "tests/distribution": ("distribution", "6"),
+    "tests/container": ("container", "6"),
+    "tests/portability": ("portability", "3"),
+    "tests/environment": ("environment", "2"),
+    "tests/field": ("field", "6"),
+    "tests/server/stub": ("stub", "1"),
+    "tests/server/releases": ("releases", "5"),
+    "tests/server/flow": ("flow", "5"),
+    "tests/server": ("verification", "4"),
+    "tests/local": ("local", "1"),
+    "tests/report": ("report", "6"),
+    "tests/store": ("store", "6"),
+    "tests/golden": ("golden", "6"),
+    "tests/native": ("native", "1"),
+    "tests/unit": ("unit", "2"),
 }
+RINGS = {folder: ring for folder, (ring, _) in _FOLDERS.items()}
+_SLICE_OF_RING = dict(_FOLDERS.values())
 _ORDER = [*RINGS.values()]
 # Rings in which the tests for one Python or one release share a server; in their node ids stands which.
 _SERVERS = {"stub": re.compile(r"[\[-](3\.\d+)(?=[-\]])"), "releases": re.compile(r"[\[-](2\d\.\d\d)(?=[-\]])")}
@@ -106,27 +108,14 @@ NOT_QUICK = {
 _QUICK_NATIVE = "tests/native/test_native.py::test_wire["
 _BY_PYTHON = {"flow", "stub"}  # rings whose tests belong to the slice of their Python
 _SLICE_OF_PYTHON = {python: part for part, pythons in _PYTHONS_OF_SLICES.items() for python in pythons}
-_SLICE_OF_RING = {
-    "distribution": "6",
-    "container": "6",
-    "portability": "3",
-    "environment": "2",
-    "field": "6",
-    "flow": "5",
-    "releases": "5",
-    "verification": "4",
-    "local": "1",
-    "report": "6",
-    "store": "6",
-    "golden": "6",
-    "native": "1",
-    "unit": "2",
-}
 
 
 def ring_of(node_id):
     """The ring of a test."""
-    return next(ring for folder, ring in RINGS.items() if node_id.startswith(f"{folder}/"))
+    for folder, ring in RINGS.items():
+        if node_id.startswith(f"{folder}/"):
+            return ring
+    raise pytest.UsageError(f"{node_id} is in no ring: add its folder to _FOLDERS in tests/rings.py")
 
 
 def group_of(node_id):

@@ -52,6 +52,15 @@ def test_every_test_belongs_to_one_part_of_those_that_run(tests):
     assert {part for part, *_ in tests.values()} == set(rings.PARTS)
 
 
+def test_a_folder_without_a_ring_is_named_with_the_list_that_lacks_it():
+    with pytest.raises(pytest.UsageError, match="tests/new/test_x.py::test is in no ring: add its folder to _FOLDERS"):
+        rings.ring_of("tests/new/test_x.py::test")
+
+
+def test_every_ring_has_a_slice():
+    assert {rings.slice_of(ring) for ring in rings.RINGS.values()} <= set(rings.SLICES)
+
+
 def test_the_gate_has_every_kind_of_real_thing(tests):
     in_gate = {ring for part, ring, _ in tests.values() if part == rings.GATE}
     assert in_gate == set(rings.RINGS.values()) - {"distribution", "portability"}
