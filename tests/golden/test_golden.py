@@ -11,7 +11,7 @@ from tests.golden.parts import FILES, PARTS, QUICK, REAL
 from tests.golden.programs import missing
 
 ROOT = Path(__file__).parents[2]
-CHANGED = "\nIf this is what you want, run `make golden` and commit what it writes."
+CHANGED = "\nIf this is what you want, run `python -m tests.golden {}` and commit what it writes."
 
 
 def write(folder, *parts):
@@ -44,7 +44,7 @@ def test_outputs_of_real_builds_and_servers_are_as_before(tmp_path):
 def compare(expected, found):
     difference = differences(expected, found)
     if difference:
-        pytest.fail(difference + CHANGED, pytrace=False)
+        pytest.fail(difference + CHANGED.format(expected.name), pytrace=False)
 
 
 def test_every_golden_file_belongs_to_a_part():

@@ -72,7 +72,7 @@ def test_the_page_is_as_new_as_what_it_describes(compatibility):
     page = (SCRIPT.parents[1] / "docs/reference/compatibility.md").read_text(encoding="utf-8")
     assert f"<!-- describes: {compatibility.described()} -->" in page, (
         "releases.toml, the layouts, the Pythons or the version have changed since docs/reference/compatibility.md was "
-        "written; run python ci/compatibility.py"
+        "written; run python ci/compatibility.py, with --add and --release or --python for a new one only"
     )
 
 

@@ -85,24 +85,28 @@ def _written():
 
 
 def test_every_kind_has_its_section():
-    assert {kind for kind, _ in _used()} - {kind for kind, _ in _written()} == set()
+    without = {kind for kind, _ in _used()} - {kind for kind, _ in _written()}
+    assert without == set(), "add a section for each to docs/reference/errors.md, under its exit code"
 
 
 def test_every_section_is_used_once():
     written = [kind for kind, _ in _written()]
     assert sorted(written) == sorted(set(written))
-    assert set(written) - {kind for kind, _ in _used()} == set()
+    unused = set(written) - {kind for kind, _ in _used()}
+    assert unused == set(), "no code raises these: remove their sections from docs/reference/errors.md"
 
 
 def test_every_section_is_under_an_exit_code_that_its_kind_has():
     used = _used()
-    assert [entry for entry in _written() if entry not in used] == []
+    wrong = [entry for entry in _written() if entry not in used]
+    assert wrong == [], "no code raises these with this exit code: move their sections in docs/reference/errors.md"
 
 
 def test_every_check_is_registered():
     results = {"passed", "failed", "warning", "skipped", "unchecked"}
     made = (call for file, call in _calls() if file.parts[0] == "verification" and call.func.id in results)
-    assert {name for call in made for name in _texts(call.args[0])} == CHECKS.keys()
+    names = {name for call in made for name in _texts(call.args[0])}
+    assert names == CHECKS.keys(), "each name of a result is that of a function with the decorator `check`"
 
 
 def test_a_check_that_can_fail_says_what_that_means():

@@ -36,4 +36,4 @@ def test_every_key_is_described():
         for key in keys(document)
         if not re.search(rf'[`"]{re.escape(key)}[`"]', described[command])
     }
-    assert missing == set()
+    assert missing == set(), "name each key in its command's section of command-line.md, in json.md or in the schema"
