@@ -255,7 +255,7 @@ def _end_of_value(tokens: tuple[Token, ...], at: int) -> int:
 
 START_PARAMETER = "ENVPACK_START"
 TEMPLATE_PARAMETER = "ENVPACK_TEMPLATE"
-_VALUES = {  # what the stub accepts, and how to say it
+STUB_PARAMETERS = {  # what the stub accepts, and how to say it
     START_PARAMETER: ("cold|warm", "cold or warm"),
     TEMPLATE_PARAMETER: ("import|initialize", "import or initialize"),
     "ENVPACK_RESTARTS": ("[0-9]{1,19}", "a number such as 3"),
@@ -270,9 +270,9 @@ def with_start(text: str, start: str, where: str | Path) -> str:
     return remove_parameter(text, START_PARAMETER, where) if start else text
 
 
-def starting_faults(config: ModelConfig, file: Path) -> Iterator[InputError]:
+def stub_parameter_faults(config: ModelConfig, file: Path) -> Iterator[InputError]:
     """An error for each of the parameters that has a value which the stub rejects."""
-    for key, (accepted, words) in _VALUES.items():
+    for key, (accepted, words) in STUB_PARAMETERS.items():
         value = config.parameters[key].string_value if key in config.parameters else None
         if value is not None and not re.fullmatch(accepted, value):
             what = f"the parameter {key} is {value!r}"

@@ -14,7 +14,7 @@ from envpack.repository.config_editor import (
     EXECUTION_ENVIRONMENT,
     START_PARAMETER,
     get_string_parameter,
-    starting_faults,
+    stub_parameter_faults,
 )
 from envpack.repository.folders import (
     BACKENDS,
@@ -172,7 +172,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
         if not is_foreign:
             faults += [*_shell_faults(folder), *_file_name_faults(folder, config), *_code_faults(folder, config)]
         faults += _module_faults(folder, config) if backend == _PYTHON else ()
-    faults += starting_faults(config, folder / CONFIG_NAME)
+    faults += stub_parameter_faults(config, folder / CONFIG_NAME)
     return Model(config.name or folder.name, folder, config, is_ensemble, backend, is_foreign), tuple(faults)
 
 

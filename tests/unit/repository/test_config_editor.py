@@ -9,7 +9,7 @@ from envpack.repository.config_editor import (
     set_backend,
     set_execution_environment,
     set_string_parameter,
-    starting_faults,
+    stub_parameter_faults,
 )
 from envpack.support.errors import InputError
 
@@ -174,7 +174,7 @@ def test_an_edit_that_no_longer_parses_is_rejected(monkeypatch):
 
 def stubs_parameter(key, value):
     config = parse_config(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}', "config.pbtxt")
-    return list(starting_faults(config, Path("m/config.pbtxt")))
+    return list(stub_parameter_faults(config, Path("m/config.pbtxt")))
 
 
 @pytest.mark.parametrize(
