@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from envpack.settings.fields import UNSAID, Choice, Flag, Kind, Number, OnServer, Place, Size, Texts, fields_of, setting
 from envpack.support.platforms import PLATFORMS, platform_name
@@ -79,7 +79,7 @@ class Settings:
         has=f"init {_RESOLVES}",
     )
     python_preference: PythonPreference = setting(
-        Choice(example="managed", values=("system", "managed", "only-system", "only-managed")),
+        Choice(example="managed", values=get_args(PythonPreference)),
         "Where Pythons come from: this machine first, those of uv first, or only one of them.",
         explained='where Python comes from: `"system"`, `"managed"`, `"only-system"` or `"only-managed"`; see '
         "[Fetched by uv](../guides/add-a-python.md#fetched-by-uv)",
@@ -115,7 +115,7 @@ class Settings:
 
     # Where it goes, and how.
     format: ArchiveFormat | Literal[""] = setting(
-        Choice(example="tar.gz", values=("dir", "tar.gz", "tar")),
+        Choice(example="tar.gz", values=get_args(ArchiveFormat)),
         "Folder or archive.",
         otherwise="as now, else dir",
         explained='form of the environments: `"dir"`, `"tar.gz"` or `"tar"`. Default: the form that each model has '
@@ -141,7 +141,7 @@ class Settings:
         adds=True,
     )
     packer: PackerName = setting(
-        Choice(example="conda-pack", values=("envpack", "conda-pack")),
+        Choice(example="conda-pack", values=get_args(PackerName)),
         "What makes archives: envpack, or conda-pack's library.",
         has_set="build",
         default="envpack",
@@ -165,7 +165,7 @@ class Settings:
         has_set="build verify dev kubernetes-verify",
     )
     stub: StubPolicy = setting(
-        Choice(example="always", values=("auto", "always", "never")),
+        Choice(example="always", values=get_args(StubPolicy)),
         "Put a stub beside the model.",
         otherwise="if needed",
         has="build kubernetes-build",
@@ -173,7 +173,7 @@ class Settings:
         group=_MODEL,
     )
     layout: Layout | Literal[""] = setting(
-        Choice(example="backend", values=("model", "backend")),
+        Choice(example="backend", values=get_args(Layout)),
         "Where stubs go: beside the model, or into a backend for its Python.",
         otherwise="what each model has now, else model",
         explained='place of stubs: `"model"` or `"backend"`; see [Several Pythons](../guides/several-pythons.md)',
@@ -195,7 +195,7 @@ class Settings:
         has_set="build",
     )
     toolchain: ToolchainName = setting(
-        Choice(example="zig", values=("auto", "system", "zig")),
+        Choice(example="zig", values=get_args(ToolchainName)),
         "C++ compiler for stubs: this machine's, or the one in the ziglang wheel.",
         otherwise="auto, the first that exists",
         explained='compiler for stubs: `"auto"`, `"system"` or `"zig"`',
@@ -212,7 +212,7 @@ class Settings:
         in_project=False,
     )
     start: Start | Literal[""] = setting(
-        Choice(example="warm", values=("warm", "cold")),
+        Choice(example="warm", values=get_args(Start)),
         "How instances start.",
         otherwise="as config.pbtxt says",
         explained='how the models\' instances start: `"warm"` or `"cold"`; see [Warm start](../guides/warm-start.md)',
@@ -227,7 +227,7 @@ class Settings:
 
     # The server.
     runtime: RuntimeName = setting(
-        Choice(example="process", values=("auto", "docker", "process")),
+        Choice(example="process", values=get_args(RuntimeName)),
         "Run a container or a process.",
         explained="where the server runs: in a container (`docker`, also podman through its socket), or as a `process` "
         "of this machine; `auto` is a container if a daemon is there and has the image",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 from urllib.parse import unquote, urlsplit
 
 from envpack.support.connection_faults import proxy_of
@@ -21,7 +21,7 @@ from envpack.support.redaction import has_secret, is_readable, public_url
 from envpack.support.text import printable_line
 
 Scheme = Literal["file", "s3", "gs", "az"]
-SCHEMES: tuple[Scheme, ...] = ("file", "s3", "gs", "az")
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 _EXAMPLES = "file:///mnt/store, s3://bucket/folder, gs://bucket/folder or az://container/folder"
 # Triton's notation for a server other than Amazon's: s3://http://127.0.0.1:9000/bucket/folder
 _ENDPOINT = re.compile(r"s3://(?P<endpoint>https?://[^/\s@]+)/(?P<rest>.+)", re.IGNORECASE)
