@@ -271,15 +271,16 @@ CHECKS: dict[str, Registered] = {}
 
 
 def check(
-    name: str, *, of: Of, step: Step = "process", kind: str = "", condition: str = ""
+    name: str, *, of: Of, step: Step | None = None, kind: str = "", condition: str = ""
 ) -> Callable[[_Function], _Function]:
     """Register the function that makes a check; its docstring is the condition, unless given, and the meaning."""
 
     def register(run: _Function) -> _Function:
         first, _, meaning = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
         text = condition or first.replace("\n", " ")
+        during = step or ("inference" if of == "answers" else "process")
         CHECKS[name] = Registered(
-            id=name, of=of, step=step, kind=kind, condition=text, meaning=meaning if kind else "", run=run
+            id=name, of=of, step=during, kind=kind, condition=text, meaning=meaning if kind else "", run=run
         )
         return run
 

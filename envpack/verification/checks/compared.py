@@ -42,7 +42,7 @@ _WARM_UP = "load and compile in initialize, or let model_warmup (batch_size: 1) 
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
 
-@check("mixed-items", of="answers", step="inference", kind="mixed-items")
+@check("mixed-items", of="answers", kind="mixed-items")
 def check_items(
     model: LoadedModel, requests: tuple[SmokeRequest, SmokeRequest], answers: Sequence[Responses]
 ) -> Check | None:
@@ -218,7 +218,7 @@ def _answer_or_refusal(model: LoadedModel, request: SmokeRequest) -> tuple[Respo
         return (), reason
 
 
-@check("formats", of="answers", step="inference", kind="formats-differ")
+@check("formats", of="answers", kind="formats-differ")
 def check_formats(model: LoadedModel, request: SmokeRequest) -> Check | None:
     """JSON and binary requests get the same answers
 
@@ -254,7 +254,7 @@ def _difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
     return responses_difference((expected,), (found,), lambda _: _JSON_TOLERANCE)
 
 
-@check("later", of="answers", step="inference", kind="wrong-answers")
+@check("later", of="answers", kind="wrong-answers")
 def check_later(
     model: LoadedModel, request: SmokeRequest, before: Responses, last: Responses, samples: Samples | None
 ) -> Check | None:

@@ -44,7 +44,7 @@ MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtx
     condition="Only shown if a model that batches answers a request for one item with one, and a request for several"
     " with another number: a warning",
 )
-@check("infer", of="answers", step="inference", kind="bad-output")
+@check("infer", of="answers", kind="bad-output")
 def check_smoke(
     model: LoadedModel, requests: tuple[SmokeRequest, ...], *, has_expected: bool = False
 ) -> tuple[list[Check], Responses]:
@@ -122,7 +122,7 @@ def _is_infinite(tensor: Tensor) -> bool:
     return not any(math.isfinite(float(value)) for value in tensor.data)
 
 
-@check("expected", of="answers", step="inference", kind="wrong-answers")
+@check("expected", of="answers", kind="wrong-answers")
 def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCount | None]:
     """Your samples get the answers that you expect; skipped if none has one
 
