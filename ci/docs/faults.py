@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.faults.repositories import CATALOGUE, Broken, Step
+from envpack.verification.verdict import Step
+from tests.faults.repositories import CATALOGUE, Broken
 
 _STEPS: dict[Step, str] = {
     "files": "from files",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults.bad_artifacts import ARTIFACTS
 from tests.faults.bad_input import MODEL, BadInput, usage
-from tests.faults.catalogue import CONFIG, DOUBLE
+from tests.faults.broken_models import CONFIG, DOUBLE
 
 _STEP = 'ensemble_scheduling {{ step [ {{ model_name: "{}" model_version: -1 }} ] }}\n'
 _BUILD = "build --repository REPOSITORY --json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.catalogue import CONFIG, DOUBLE
+from tests.faults.broken_models import CONFIG, DOUBLE
 
 MODEL = {"m/config.pbtxt": CONFIG, "m/1/model.py": DOUBLE, "m/requirements.txt": "numpy\n"}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.faults.catalogue import CONFIG, DOUBLE, ENSEMBLE
+from tests.faults.broken_models import CONFIG, DOUBLE, ENSEMBLE
 
 _WARM = 'parameters { key: "ENVPACK_START" value { string_value: "warm" } }\n'
 # good takes what it requires from pip, conda from conda; bare requires nothing, and its configuration says more.

@@ -1,6 +1,6 @@
 """The model repository of the golden outputs: two models with what they require, and an ensemble of them."""
 
-from tests.faults.catalogue import CONFIG, DOUBLE
+from tests.faults.broken_models import CONFIG, DOUBLE
 
 _PAIR = """platform: "ensemble"
 max_batch_size: 4

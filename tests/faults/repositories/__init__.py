@@ -1,7 +1,7 @@
 """The catalogue of broken repositories: each a small change to a good one, with the required report."""
 
 from tests.faults.repositories import answers, code, configuration, container, environment, host, layout, stub
-from tests.faults.repositories.broken import ANY, Broken, Kit, Site, Step
+from tests.faults.repositories.broken import ANY, Broken, Kit, Site
 
 CATALOGUE: tuple[Broken, ...] = (
     *layout.ENTRIES,
@@ -14,4 +14,4 @@ CATALOGUE: tuple[Broken, ...] = (
     *container.ENTRIES,
 )
 
-__all__ = ["ANY", "CATALOGUE", "Broken", "Kit", "Site", "Step"]
+__all__ = ["ANY", "CATALOGUE", "Broken", "Kit", "Site"]

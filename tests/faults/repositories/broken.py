@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from envpack.verification.verdict import Step
+
 KEYWORD = "$$TRITON_MODEL_DIRECTORY"
 STUB = "triton_python_backend_stub"
 ENVIRONMENT = "python3.10"
 Runtime = Literal["process", "docker"]
-Step = Literal["files", "start", "load", "process", "inference", "together", "unload"]
 ANY = "…"  # stands for text that differs between machines
 
 

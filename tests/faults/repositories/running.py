@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 import envpack.verification.judge  # noqa: F401 - registers the checks of a model
-from envpack.verification.verdict import CHECKS
-from tests.faults.catalogue import CONFIG, DOUBLE
-from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
+from envpack.verification.verdict import CHECKS, Step
+from tests.faults.broken_models import CONFIG, DOUBLE
+from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site
 from tests.needed_pythons import need
 from tests.small_stub import with_small_stub
 

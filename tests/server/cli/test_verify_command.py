@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import children_of, runs, task_processes
-from tests.faults.catalogue import DOUBLE, GOOD, HANGS, Broken, write_model
+from tests.faults.broken_models import DOUBLE, GOOD, HANGS, Broken, write_model
 from tests.faults.command_line import assert_refused, command, envpack, listing, variables
 from tests.waiting import soon
 

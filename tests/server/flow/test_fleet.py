@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.clusters import task_processes, worker_of
-from tests.faults.catalogue import CONFIG, DOUBLE
+from tests.faults.broken_models import CONFIG, DOUBLE
 from tests.faults.command_line import command, envpack, variables
 from tests.waiting import soon
 

@@ -70,11 +70,11 @@ def _interpreter(minor):
 
 @pytest.fixture(scope="session")
 def faults():
-    """The catalogue of broken models, tests/faults/catalogue.py."""
-    file = Path(__file__).parents[2] / "faults/catalogue.py"
-    spec = importlib.util.spec_from_file_location("fault_catalogue", file)
+    """The catalogue of broken models, tests/faults/broken_models.py."""
+    file = Path(__file__).parents[2] / "faults/broken_models.py"
+    spec = importlib.util.spec_from_file_location("broken_models", file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["fault_catalogue"] = module
+    sys.modules["broken_models"] = module
     spec.loader.exec_module(module)
     return module
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.catalogue import CONFIG, DOUBLE
+from tests.faults.broken_models import CONFIG, DOUBLE
 
 GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
 

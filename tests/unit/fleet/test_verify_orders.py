@@ -12,7 +12,7 @@ from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.store.location import parse_location
 from envpack.support.errors import InputError, UsageError
-from tests.faults.catalogue import CONFIG
+from tests.faults.broken_models import CONFIG
 from tests.signing_keys import write_pair
 
 from .conftest import GPU

@@ -23,7 +23,7 @@ from envpack.server.tensors import read_served_config
 from envpack.settings.project import open_project
 from envpack.verification.requests import generate_requests
 from envpack.verification.samples import read_samples
-from tests.faults.catalogue import CONFIG
+from tests.faults.broken_models import CONFIG
 from tests.hostile import NAMES, damaged, hostile, read_or_refused, trees
 from tests.unit.lock.test_lock import LOCK
 
