@@ -109,6 +109,10 @@ def test_every_check_is_registered():
     assert names == CHECKS.keys(), "each name of a result is that of a function with the decorator `check`"
 
 
+def test_a_check_of_answers_is_made_during_inference():
+    assert {known.step for known in CHECKS.values() if known.of == "answers"} == {"inference"}
+
+
 def test_a_check_that_can_fail_says_what_that_means():
     assert CHECKS["together"].meaning.startswith("Each model can be served by itself")
     assert all(known.kind for known in CHECKS.values() if known.meaning)
