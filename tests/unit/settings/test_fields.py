@@ -1,10 +1,12 @@
 """Values of settings whose form decides what they mean."""
 
+import ast
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import envpack
 from envpack.settings.fields import BadValueError, OnServer, Size
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.errors import UsageError
@@ -106,3 +108,11 @@ def test_the_folder_of_a_channel_is_one_address_wherever_it_is_said(tmp_path, mo
     for text in ("../my channel", "~/my channel", f"{tmp_path}/my channel/", address):
         assert field.kind.read("channels", [text, "conda-forge"], file, "envpack.toml") == (address, "conda-forge")
     assert field.read_word("./my channel", "--channel") == Settings(channels=("./my channel",)).channels == (address,)
+
+
+def test_every_setting_is_used():
+    """A setting that nothing reads is accepted, and changes nothing."""
+    package = Path(envpack.__file__).parent
+    trees = [ast.parse(file.read_text()) for file in package.rglob("*.py") if file.parent != package / "settings"]
+    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert FIELDS.keys() - read == set()
