@@ -20,7 +20,7 @@ from envpack.support.errors import Finding, fault, refuse
 MOST = 64 << 20  # bytes
 _POINTER = b"version https://git-lfs.github.com/"  # begins what git-lfs leaves in place of a file
 _LARGEST_POINTER = 1024
-_SMALL = 1 << 20  # bytes of a file that is read in one piece
+_SMALL = 1 << 20  # bytes of a file, or of a part of one, that are read in one piece
 _MANY_PARTS = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 
@@ -59,13 +59,16 @@ def _is_endless(file: Path) -> bool:
 
 
 def read_bytes(file: Path, *, most: int = MOST) -> bytes:
+    found = bytearray()
     with opened(file) as content:
-        found: bytes | None = content.read(most + 1)
-    if found is None:
+        # A read allocates all that it is asked for, before it has a byte of it.
+        while piece := content.read(min(_SMALL, most + 1 - len(found))):
+            found += piece
+    if piece is None:
         raise BlockingIOError(errno.EAGAIN, "it has no content yet", str(file))
     if len(found) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(file))
-    return found
+    return bytes(found)
 
 
 def read_text(file: Path, *, most: int = MOST, encoding: str = "utf-8", errors: str = "strict") -> str:

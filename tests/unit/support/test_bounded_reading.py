@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def test_a_python_file_is_read_in_its_own_encoding(tmp_path):
         (tmp_path / "bad.py").write_bytes(content)
         with pytest.raises(ValueError, match="invalid|unknown encoding|codec can't decode"):
             read_source(tmp_path / "bad.py")
+
+
+def test_a_small_file_takes_little_memory_whatever_the_limit(tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * (3 << 20))
+    tracemalloc.start()
+    try:
+        assert len(read_bytes(tmp_path / "file", most=1 << 30)) == 3 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_toml_may_begin_with_a_byte_order_mark():
