@@ -257,9 +257,8 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
     try:
         if location.scheme == "s3":
             return stores.S3Store(location.bucket, **common, **_s3_settings(location))
-        if location.scheme == "gs":
-            return stores.GCSStore(location.bucket, **common)
-        return stores.AzureStore(location.bucket, **common)
+        store = {"gs": stores.GCSStore, "az": stores.AzureStore}[location.scheme]
+        return store(location.bucket, **common)
     except obstore.exceptions.BaseError as error:
         reason = str(error).split("\n", maxsplit=1)[0]
         fix = "set the variables that docs/guides/shared-store.md lists"

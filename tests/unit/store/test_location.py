@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from envpack.store.location import parse_location, server_address, server_fault
+from envpack.store.location import Location, connect, parse_location, server_address, server_fault
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, UsageError
 from tests.tables import every_row
@@ -161,3 +161,8 @@ def test_a_folder_that_is_missing_is_refused_unless_it_can_be_made(tmp_path):
         assert (raised.value.kind, raised.value.hint) == ("store-folder-missing", f"correct the address; or {fix}")
     store = open_store(f"file://{tmp_path}/a", push=True)
     assert store.find("environment", "0") is None
+
+
+def test_a_scheme_without_a_store_is_not_taken_for_azure():
+    with pytest.raises(KeyError):
+        connect(Location("new://bucket/folder", "new", "bucket", "folder"), 1, 0)
