@@ -126,6 +126,7 @@ def answer_shell(cli: click.Command, instruction: str) -> int:
 
 def main() -> None:
     open_missing_streams()
+    os.umask(os.umask(0) & 0o077)  # with any right of its user taken away, no program can use what it makes
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(answer_shell(cli, instruction))
     repeat_unhandled()

@@ -31,13 +31,13 @@ def _system(types: str, number: int, text: str) -> str:
     return rf"(?:{types}): \[Errno {number}\] {text}"
 
 
+_NO_MEMFD = r"(?:body to memory|memory file for [\w' ]{1,60}|with the model's process): (?:Function|Operation) not "
 _CRASHED = r"was killed by signal (?:[4-8]|11|31)\b(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
 _NO_FILE = "No such file or directory: "
 NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
 UNRESOLVED = re.compile(rf"(?:NameResolutionError|Failed to resolve|{NO_ADDRESS})")
 LOADER = r"\S{1,4096}: error while loading shared libraries: "
-
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
 WRITE_ELSEWHERE = "write below /tmp, or to a folder named by a variable"
 NOT_READY = r"(?:(?:Model|needs model) '[^'\n]{1,300}'(?:, which)? is not ready|unknown model: '[^'\n]{1,300}')"
@@ -121,11 +121,7 @@ MODEL_FAULTS = (
         "return None from execute, and send the responses to each request with its response sender",
         reported=r"is using the decoupled mode and the execute function must return None",
     ),
-    Fault(
-        "bad-output",
-        "declare the output {output} in config.pbtxt, or in auto_complete_config",
-        reported=UNDECLARED,
-    ),
+    Fault("bad-output", "declare the output {output} in config.pbtxt, or in auto_complete_config", reported=UNDECLARED),
     Fault(
         "bad-config",
         "this server does not pass the id of a sequence as a string: leave out the control {control}, and call"
@@ -233,6 +229,12 @@ MODEL_FAULTS = (
         reported=r"cannot share memory with the model's process: File too large",
     ),
     Fault(
+        "stub-died",
+        "permit memfd_create where the server runs, as in the seccomp profile of its container",
+        reported=_NO_MEMFD,
+        printed=r"envpack stub: [^\n]{0,100}" + _NO_MEMFD,
+    ),
+    Fault(
         "not-for-everybody",
         "the server runs as another user: chmod -R a+rX on the model's folder, and on the files that it opens",
         raised=_system("PermissionError", 13, "Permission denied"),
@@ -284,9 +286,7 @@ MODEL_FAULTS = (
 
 SERVER_FAULTS = (
     Fault(
-        "stub-not-executable",
-        "run chmod 755 on the stub, as its owner",
-        reported=r"Failed to give execute permission",
+        "stub-not-executable", "run chmod 755 on the stub, as its owner", reported="Failed to give execute permission"
     ),
     Fault(
         "stub-missing",

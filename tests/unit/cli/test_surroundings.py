@@ -33,6 +33,13 @@ def test_a_working_folder_that_was_removed_is_named(command, repository, tmp_pat
     assert_refused(Ended(code, *capsys.readouterr()), 7, "file-unusable", "the working folder was removed", "cd")
 
 
+def test_a_umask_that_takes_rights_from_its_user_does_not_count(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "envpack", "init", "--template", "model", "m"], cwd=tmp_path, umask=0o777, check=True
+    )
+    assert {file.stat().st_mode & 0o700 for file in (tmp_path / "m").rglob("*")} == {0o700, 0o600}
+
+
 def test_a_working_folder_that_goes_while_a_command_works_hides_no_fix(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     remove_current_folder(tmp_path / "gone")

@@ -42,6 +42,16 @@ KNOWN = [
         },
     ),
     (
+        ("stub-died", "permit memfd_create"),
+        {
+            "reported": ["cannot share memory with the model's process: Function not implemented"],
+            "printed": [
+                "envpack stub: the stub cannot write its body to memory: Function not implemented",
+                "envpack stub: cannot create a memory file for crash reports: Operation not permitted",
+            ],
+        },
+    ),
+    (
         ("noexec-mount", "/env/lib/libpython3.10.so.1.0 is on a file system mounted noexec"),
         {
             "raised": [f"ImportError: {MAPPED}", f"OSError: {MAPPED}"],
