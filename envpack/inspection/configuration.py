@@ -9,6 +9,7 @@ from typing import Any
 
 from envpack.repository.code import completes_itself, may_be_completed
 from envpack.repository.config import DeclaredTensor, ModelConfig, Step, unfilled_parameters
+from envpack.repository.config_editor import STUB_PARAMETERS
 from envpack.repository.config_rules import agree, config_faults, data_type, later_fields, warmup_faults
 from envpack.repository.folders import version_folders
 from envpack.repository.model import Model
@@ -16,6 +17,7 @@ from envpack.repository.placement import PYTHON_BACKEND
 from envpack.settings.releases import Release
 from envpack.support.errors import Finding, caution, fault
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
+from envpack.support.text import enumerated
 
 _WARMUP_FIX = "correct model_warmup, or the file"
 _MOST_SHOWN = 3  # parameters in one finding
@@ -34,6 +36,10 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
         more = f", and {len(unfilled) - _MOST_SHOWN} more are so" if len(unfilled) > _MOST_SHOWN else ""
         what = f"parameters have words of a template as values, which no server fills in: {shown}{more}"
         yield caution("template-unfilled", model.folder / CONFIG_NAME, what, "write the values, unless the model does")
+    for key in sorted(set(model.config.parameters) - STUB_PARAMETERS.keys()) if model.has_stub else ():
+        if key.startswith("ENVPACK_"):
+            what, known = f"no stub reads the parameter {key}", enumerated([*STUB_PARAMETERS])
+            yield caution("settings-unused", model.folder / CONFIG_NAME, what, f"correct its name: known are {known}")
     config: Any = model.config
     if config.sequence_batching.state and not model.is_foreign:
         names = ", ".join(state.input_name for state in config.sequence_batching.state)

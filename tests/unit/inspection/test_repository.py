@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection.repository import inspect_repository, is_repository
-from envpack.repository.config_editor import set_backend
+from envpack.repository.config_editor import set_backend, set_string_parameter
 from envpack.repository.placement import in_model_folder
 from envpack.settings.project import Project
 from envpack.settings.table import Settings
@@ -122,6 +122,15 @@ def test_settings_for_a_model_that_is_not_there_are_a_warning(project, release):
     assert (finding.kind, finding.severity, finding.where) == ("settings-unused", "warning", project.file)
     assert finding.what == "[models.oen] is for a model that the repository does not have"
     assert inspect_repository(named, release, ["one"]).findings == (), "of a single model, nothing is said of others"
+
+
+def test_a_parameter_that_no_stub_reads_is_a_warning(project, release):
+    config = project.repository / "one/config.pbtxt"
+    for name, value in (("ENVPACK_RESTART", "3"), ("ENVPACK_RESTARTS", "3"), ("restart", "x")):
+        config.write_text(set_string_parameter(config.read_text(), name, value, config))
+    (finding,) = inspect_repository(project, release, ["one"]).findings
+    assert (finding.kind, finding.severity, finding.where) == ("settings-unused", "warning", config)
+    assert finding.what == "no stub reads the parameter ENVPACK_RESTART"
 
 
 def test_repositories_and_environments_are_distinguished(project, environment, tmp_path):
