@@ -253,8 +253,8 @@ class _Inventory:
         self._objects = store.objects
         self.damaged: list[str] = []  # paths of records that nothing can read
         found = list(store.objects.list("records"))
-        if not found and store.objects.head(_NOBODYS):  # to the library, a page that answers all is an empty list
-            raise store.objects.corrupt(_NOBODYS, "nobody writes it, so what answers is no store")
+        if not found and store.objects.head(_NOBODYS):  # the library reads any HTML page as an empty list
+            raise store.objects.corrupt(_NOBODYS, "no command writes it, so the server is no object store")
         index = RecordIndex(store.objects, empty=anew)
         with Pool(_REQUESTS) as pool:
             records = [future.result() for future in [pool.submit(self._read, info, index) for info in found]]

@@ -61,7 +61,7 @@ def _is_endless(file: Path) -> bool:
 def read_bytes(file: Path, *, most: int = MOST) -> bytes:
     found = bytearray()
     with opened(file) as content:
-        # A read allocates all that it is asked for, before it has a byte of it.
+        # read(n) allocates n bytes first, however small the file is.
         while piece := content.read(min(_SMALL, most + 1 - len(found))):
             found += piece
     if piece is None:

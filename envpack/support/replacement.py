@@ -71,7 +71,7 @@ def _locked_temporary(destination: Path, make: Callable[[str, Path], str]) -> tu
         with contextlib.suppress(FileNotFoundError):
             # Not for writing: a program that is open for writing cannot be started.
             handle = os.open(name, os.O_RDONLY)
-            with contextlib.suppress(OSError):  # the file system has no locks, then nobody removes it either
+            with contextlib.suppress(OSError):  # a file system without locks: no other process removes it
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if os.path.lexists(name):
                 return Path(name), handle

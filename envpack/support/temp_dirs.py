@@ -75,7 +75,7 @@ def partial_folder(directory: Path) -> Iterator[Path]:
             with contextlib.suppress(FileNotFoundError):
                 handle = os.open(folder, os.O_RDONLY)
                 made.callback(os.close, handle)
-                with contextlib.suppress(OSError):  # without locks in the file system, nobody else removes it
+                with contextlib.suppress(OSError):  # a file system without locks: no other process removes it
                     fcntl.flock(handle, fcntl.LOCK_EX)
                 if folder.exists():
                     break

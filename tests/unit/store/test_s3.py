@@ -357,5 +357,5 @@ def test_a_page_of_a_login_that_answers_every_request_is_no_empty_store(proxy):
     page = b"<html>log in</html>"
     proxy.fault = lambda *_: (200, {"Content-Length": str(len(page)), "Content-Type": "text/html"}, page)
     for command in (list_store, verify_store):
-        with pytest.raises(StorageError, match="so what answers is no store"):
+        with pytest.raises(StorageError, match="so the server is no object store"):
             command(store)
