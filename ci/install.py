@@ -18,7 +18,8 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from envpack.support.processes import clean_environment, trusted_certificates  # noqa: E402 - needs no installation
+from envpack.support.certificates import trusted_certificates  # noqa: E402 - needs no installation
+from envpack.support.processes import clean_environment  # noqa: E402
 
 
 def server_requirement() -> str:

@@ -20,11 +20,12 @@ from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import first_endless, read_json
+from envpack.support.certificates import check_authorities
 from envpack.support.connection_faults import UNTRUSTED, last_cause, network_hint, proxy_of, through
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError, limit_said_in
 from envpack.support.folders import cache_folder
-from envpack.support.processes import ErrorPattern, check_authorities, clean_environment, error_from_output, run
+from envpack.support.processes import ErrorPattern, clean_environment, error_from_output, run
 from envpack.support.progress import SILENT, Progress
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line

@@ -11,7 +11,7 @@ from typing import Any
 from envpack.server.log import stated
 from envpack.server.tensors import BINARY_ONLY, Tensor, Value, decode, encode
 from envpack.support.bounded_reading import parse_json
-from envpack.support.processes import trusted_certificates
+from envpack.support.certificates import trusted_certificates
 from envpack.support.text import counted
 
 _LARGE = 64 * 1024

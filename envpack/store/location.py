@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from urllib.parse import unquote, urlsplit
 
+from envpack.support.certificates import check_authorities
 from envpack.support.connection_faults import proxy_of
 from envpack.support.errors import UsageError
 from envpack.support.folders import shell_fault
 from envpack.support.installation import install_command
-from envpack.support.processes import check_authorities
 from envpack.support.redaction import has_secret, is_readable, public_url
 from envpack.support.text import printable_line
 

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from envpack.deployment.images.accounts import Account
 from envpack.deployment.images.address import ImageAddress, is_loopback
+from envpack.support.certificates import verification_setting
 from envpack.support.connection_faults import proxy_hint, proxy_of, through, tls_fault
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.installation import install_command
-from envpack.support.processes import verification_setting
 from envpack.support.text import one_line, printable_line
 
 if TYPE_CHECKING:

@@ -23,9 +23,10 @@ from envpack.deployment.images.connection import (
     require_library,
 )
 from envpack.deployment.images.documents import INDEX, MANIFESTS, Descriptor, digest_of, encoded, parse_index
+from envpack.support.certificates import verification_setting
 from envpack.support.errors import StorageError, storage_errors
 from envpack.support.pool import Report
-from envpack.support.processes import raise_if_stopped, verification_setting
+from envpack.support.processes import raise_if_stopped
 
 _ATTEMPTS = 3
 _PAUSE = 0.5  # seconds before the second attempt
@@ -55,9 +56,9 @@ def _is_encrypted(address: ImageAddress) -> bool:
         requests.head(f"https://{address.host}/v2/", timeout=TIMEOUT, verify=verification_setting())
     except requests.exceptions.SSLError as error:
         return "CERTIFICATE_VERIFY_FAILED" in str(error)  # reported by the first request
-    except requests.exceptions.ConnectionError as error:
-        if isinstance(error, requests.exceptions.ProxyError):
-            raise
+    except requests.exceptions.ProxyError:  # a ConnectionError, too, that says nothing about the registry
+        raise
+    except requests.exceptions.ConnectionError:
         return False
     return True
 

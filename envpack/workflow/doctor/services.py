@@ -19,8 +19,9 @@ from envpack.lock.resolve import LOCAL_CHANNEL
 from envpack.server.daemon import Daemon, daemon_errors, find_daemon
 from envpack.server.launch import find_server
 from envpack.settings.project import Project
+from envpack.support.certificates import verification_setting
 from envpack.support.errors import ServerError
-from envpack.support.processes import clean_environment, verification_setting
+from envpack.support.processes import clean_environment
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.uv import no_index, pip_indexes, run_uv

@@ -2,7 +2,7 @@ import pwd
 
 import pytest
 
-from envpack.support import processes
+from envpack.support import certificates
 from envpack.support.processes import bare_environment, clean_environment
 
 TRAPS = {
@@ -31,7 +31,7 @@ def system(tmp_path, monkeypatch):
     """The file with the system's certificates."""
     bundle = tmp_path / "ca-certificates.crt"
     bundle.write_text("-----BEGIN CERTIFICATE-----\n")
-    monkeypatch.setattr(processes, "_BUNDLES", (tmp_path / "other.crt", bundle))
+    monkeypatch.setattr(certificates, "_BUNDLES", (tmp_path / "other.crt", bundle))
     return bundle
 
 
