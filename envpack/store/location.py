@@ -238,9 +238,11 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
         # A server takes the empty folder of a removed model for a model.
         return stores.LocalStore(location.prefix, automatic_cleanup=True)
     endpoint = _endpoint(location)
-    if endpoint and not (_SERVICE.fullmatch(endpoint) and is_readable(endpoint)):  # the library would panic
-        what = f"{location} cannot be used: the address of its service is not like https://HOST:PORT"
-        fix = f"correct it in {' or '.join(_ENDPOINTS[location.scheme])}, or where else it is named"
+    if not all(_SERVICE.fullmatch(service) and is_readable(service) for service in _services(location)):
+        # The library would panic.
+        what = f"{location} cannot be used: the address of a service is not like https://HOST:PORT"
+        names = (*_ENDPOINTS[location.scheme], *_other_services(location))
+        fix = f"correct it where it is named, such as in {', '.join(names)}"
         raise UsageError("bad-store-address", what, fix)
     check_authorities(os.environ)
     allow_http = endpoint.startswith("http:") or _plain_endpoint()
@@ -275,8 +277,7 @@ def _only_to(location: Location) -> dict[str, str]:
 
     if location.scheme != "s3" or getproxies().keys() - {"no"}:
         return {}
-    services = (_endpoint(location), *(os.environ.get(name, "") for name in _AWS_SERVICES))
-    hosts = [host for service in services if (host := urlsplit(service).hostname)]
+    hosts = [host for service in _services(location) if (host := urlsplit(service).hostname)]
     return {"proxy_url": f"http://{_NOWHERE}", "proxy_excludes": ",".join((*hosts, *_AMAZON))}
 
 
@@ -294,6 +295,16 @@ def _endpoint(location: Location) -> str:
     names = _ENDPOINTS.get(location.scheme, ())
     named = location.endpoint or next((value for name in names if (value := os.environ.get(name))), "")
     return named or (_profile("config").get("endpoint_url", "") if location.scheme == "s3" else "")
+
+
+def _services(location: Location) -> list[str]:
+    """The addresses that the user gives for the service of a location, and for those that hand out its credentials."""
+    others = (os.environ.get(name, "") for name in _other_services(location))
+    return [service for service in (_endpoint(location), *others) if service]
+
+
+def _other_services(location: Location) -> tuple[str, ...]:
+    return _AWS_SERVICES if location.scheme == "s3" else ()
 
 
 def _plain_endpoint() -> bool:

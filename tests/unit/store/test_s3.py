@@ -271,11 +271,12 @@ def test_the_address_and_the_environment_decide_the_service(monkeypatch):
 
 
 @pytest.mark.parametrize("service", ["minio:9000", "http://", "http://h:99999", "http://[::1", "ftp://h", "http://ü"])
-def test_a_service_whose_address_is_none_is_refused_before_the_library_panics(monkeypatch, service):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", service)
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS"])
+def test_a_service_whose_address_is_none_is_refused_before_the_library_panics(monkeypatch, name, service):
+    monkeypatch.setenv(name, service)
     with pytest.raises(UsageError, match="not like https://HOST:PORT") as raised:
         connected()
-    assert (raised.value.kind, "AWS_ENDPOINT_URL" in raised.value.hint) == ("bad-store-address", True)
+    assert (raised.value.kind, f" {name}," in raised.value.hint) == ("bad-store-address", True)
 
 
 def test_authorities_that_cannot_be_read_are_no_fault_of_the_address(monkeypatch):
