@@ -202,15 +202,15 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
         ragged=any(entry.get("allow_ragged_batch") for entry in config.get("input", ())),
         refuses=any(value for name, value in batching.items() if name.endswith("queue_policy")),
         iterative=bool(config.get("sequence_batching", {}).get("iterative_sequence", False)),
-        sequences_at_once=_sequences_at_once(config, max(largest_batch, 1) * max(instances, 1)),
+        sequences_at_once=_sequences_at_once(config, max(largest_batch, 1)) * max(instances, 1),
     )
 
 
 def _sequences_at_once(config: Mapping[str, Any], slots: int) -> int:
+    """How many sequences an instance answers: as many as a batch has items, unless the configuration says otherwise."""
     if "sequence_batching" not in config:
         return 0
-    candidates = int(config["sequence_batching"].get("oldest", {}).get("max_candidate_sequences", 0))
-    return min(slots, candidates) if candidates else slots
+    return int(config["sequence_batching"].get("oldest", {}).get("max_candidate_sequences", 0)) or slots
 
 
 def _tensor(entry: Mapping[str, Any], *, batched: bool) -> TensorConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -111,6 +112,8 @@ def responses_difference(
         return f"{counted(len(found), 'response')} instead of {len(expected)}"
     for number, (wanted, response) in enumerate(zip(expected, found, strict=True)):
         if unequal := _outputs_difference(wanted, response, tolerance):
+            if Counter(expected) == Counter(found):
+                return "the same responses in another order"
             return f"response {number}: {unequal}" if len(expected) > 1 else unequal
     return ""
 

@@ -40,7 +40,8 @@ _FIX = (
 
 _ANEW = "begin every sequence anew in execute, whatever came before it and whatever its id was used for"
 _RANDOM = (
-    "keep nothing of one request for the next; answers that are random on purpose are right, and cannot be compared"
+    "keep nothing of one request for the next, let all instances answer alike, and send responses in one order; answers"
+    " that are random on purpose are right, and cannot be compared"
 )
 _PADDED = (
     "if what follows is padding to the longest request of a batch, let clients ignore it, as with a mask; else give"

@@ -22,6 +22,7 @@ from envpack.verification.requests import (
     generate_requests,
     generate_variants,
 )
+from tests.tables import every_row
 
 
 def config(*inputs, **more):
@@ -173,3 +174,19 @@ def test_each_of_several_optional_inputs_is_sent_without_the_others():
     assert names("A", "B") == {alone("A"): ["X", "A"], alone("B"): ["X", "B"]}
     assert list(names("X", "A", "B").values()) == [["X"], ["A"], ["B"]]
     assert names("A") == {}
+
+
+@every_row(
+    ("batching", "instances", "at_once"),
+    [
+        ({"direct": {}}, 1, 4),
+        ({}, 3, 12),
+        ({"oldest": {}}, 1, 4),
+        ({"oldest": {"max_candidate_sequences": 8}}, 1, 8),
+        ({"oldest": {"max_candidate_sequences": 2}}, 3, 6),
+    ],
+)
+def test_each_instance_answers_as_many_sequences_at_once_as_a_server_lets_it(batching, instances, at_once):
+    """As Triton 24.10 did with twice as many clients as a batch has items."""
+    served = config(sequence_batching=batching, instance_group=[{"count": instances}], max_batch_size=4)
+    assert served.sequences_at_once == at_once
