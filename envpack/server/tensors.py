@@ -171,6 +171,8 @@ class ServedConfig:
     refuses: bool = False
     # Whether a sequence is one request, which the model has scheduled again until it is answered.
     iterative: bool = False
+    # Whether the server fills a batch of sequences up with requests of none (strategy ``direct``).
+    fills_up: bool = False
     # How many sequences the model answers at the same time, 0 without sequences; further ones wait until one has ended.
     sequences_at_once: int = 0
 
@@ -202,6 +204,7 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
         ragged=any(entry.get("allow_ragged_batch") for entry in config.get("input", ())),
         refuses=any(value for name, value in batching.items() if name.endswith("queue_policy")),
         iterative=bool(config.get("sequence_batching", {}).get("iterative_sequence", False)),
+        fills_up="sequence_batching" in config and "oldest" not in config["sequence_batching"],
         sequences_at_once=_sequences_at_once(config, max(largest_batch, 1)) * max(instances, 1),
     )
 

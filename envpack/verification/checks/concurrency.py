@@ -38,6 +38,10 @@ _FIX = (
     " and keep none in the model"
 )
 
+_FILLED_UP = (
+    "; the server fills batches up with requests whose correlation_id() is 0 and READY is false: answer these with"
+    " anything, and keep nothing of them"
+)
 _ANEW = "begin every sequence anew in execute, whatever came before it and whatever its id was used for"
 _RANDOM = (
     "keep nothing of one request for the next, let all instances answer alike, and send responses in one order; answers"
@@ -200,7 +204,7 @@ class _Burst:
 
     def __init__(self, model: LoadedModel, conversations: Sequence[Conversation], clients: int) -> None:
         self._model = model
-        self._config = model.config
+        self.config = model.config
         self._conversations = conversations
         self._order = random.Random(1)  # noqa: S311 - the same order in every run
         self._next_id = 2 << 20
@@ -217,7 +221,7 @@ class _Burst:
         """Send rounds until batches formed in some of them, a request did not get its answer, or time is up."""
         until, rounds = time.monotonic() + _ROUNDS_SECONDS, 0
         # Requests of sequences meet in batches, too, if they come at once, which they may not on a busy machine.
-        batches = self._config.merges or (self._config.sequences_at_once > 1 and self._config.largest_batch > 1)
+        batches = self.config.merges or (self.config.sequences_at_once > 1 and self.config.largest_batch > 1)
         while rounds < _ROUNDS and not (self.errors or self.wrong):
             requests, executions = self._counts()
             self._send_round()
@@ -231,7 +235,7 @@ class _Burst:
     def _send_round(self) -> None:
         clients = [self._conversations[number % len(self._conversations)] for number in range(self.clients)]
         self._order.shuffle(clients)
-        identifiers = [self._next_id + number if self._config.in_sequences else 0 for number in range(self.clients)]
+        identifiers = [self._next_id + number if self.config.in_sequences else 0 for number in range(self.clients)]
         self._next_id += self.clients
         for step in range(max(len(conversation.requests) for conversation in clients)):
             asking = [
@@ -253,7 +257,7 @@ class _Burst:
         if not conversation.answers:  # refused alone, and so perhaps here; its neighbours must not notice
             return
         if isinstance(answer, RequestError):
-            if self._config.refuses and answer.status == _UNAVAILABLE and _OF_THE_QUEUE.search(answer.message):
+            if self.config.refuses and answer.status == _UNAVAILABLE and _OF_THE_QUEUE.search(answer.message):
                 self.refused += 1
             else:
                 self.errors.append(next(iter(answer.message.splitlines()), ""))
@@ -264,7 +268,7 @@ class _Burst:
         if not unequal:
             return
         unequal = f"the answer to the request {conversation.requests[step].description}: {unequal}"
-        if not responses_difference(alone, shortened(answer, alone, items=min(1, self._config.largest_batch))):
+        if not responses_difference(alone, shortened(answer, alone, items=min(1, self.config.largest_batch))):
             self.padded.append(unequal)
             return
         self.wrong.append(unequal)
@@ -318,14 +322,15 @@ def _not_compared(alone: _Alone, sent: str) -> Check | None:
 
 def _judged(burst: _Burst, alone: _Alone) -> Check:
     together = f"of {burst.sent} requests that {burst.clients} clients sent at once"
+    fix = _FIX + (_FILLED_UP if burst.config.fills_up and burst.config.largest_batch > 1 else "")
     if burst.errors:
-        return failed("concurrency", f"{len(burst.errors)} {together} failed: {burst.errors[0]}", _FIX)
+        return failed("concurrency", f"{len(burst.errors)} {together} failed: {burst.errors[0]}", fix)
     if not_compared := _not_compared(alone, f"0 {together} failed; "):
         return not_compared
     if burst.wrong:
         whose = f", {burst.exchanged} of them the answer to another request" if burst.exchanged else ""
         evidence = f"{len(burst.wrong)} {together} have wrong answers{whose}; alone they are right: {burst.wrong[0]}"
-        return failed("concurrency", evidence, _FIX)
+        return failed("concurrency", evidence, fix)
     if burst.refused and not burst.compared:
         return skipped("concurrency", f"no answer to compare: the queue's policy refused {burst.refused} {together}")
     if burst.padded:

@@ -321,6 +321,32 @@ def execute(self, requests):
         "max_batch_size: 8\nsequence_batching { }\n",
         says="a sequence whose id was used before has other answers than with a new id",
     ),
+    "slot_without_a_sequence": Pair(
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key, flags = request.correlation_id(), request.flags()
+        if flags & 1:
+            self.unfinished[key] = 0
+        self.unfinished[key] = self.unfinished[key] + given(request)
+        responses.append(reply(self.unfinished[key]))
+    return responses
+""",
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key, flags = request.correlation_id(), request.flags()
+        if flags & 1 or not key:
+            self.unfinished[key] = 0
+        self.unfinished[key] = self.unfinished[key] + given(request)
+        responses.append(reply(self.unfinished[key]))
+    return responses
+""",
+        "max_batch_size: 8\nsequence_batching { }\n",
+        says="KeyError: 0",
+    ),
     "file_of_several_instances": Pair(
         """
 def execute(self, requests):

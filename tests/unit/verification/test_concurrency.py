@@ -199,6 +199,14 @@ def test_a_model_that_refuses_a_sequence_is_not_fully_checked(check):
     assert found.evidence == "refuses a request with 1 in every input, in a sequence of 3: KeyError: 7"
 
 
+def test_the_fix_names_requests_that_fill_a_batch_up(check):
+    failing = Model(lambda batch: [RequestError("KeyError: 0", status=500)] * len(batch) if len(batch) > 1 else batch)
+    sequences = {"sequence": True, "sequences_at_once": 4, "merges": False}
+    for fills_up, named in ((True, True), (False, False)):
+        found = check(failing, config_with(**sequences, fills_up=fills_up))
+        assert (found.status, "correlation_id() is 0" in found.fix) == ("failed", named)
+
+
 def test_a_policy_of_the_queue_may_refuse_requests(check):
     full = RequestError("Exceeds maximum queue size", status=503)
     model = Model(lambda batch: [full, *batch[1:]] if len(batch) > 1 else batch)
