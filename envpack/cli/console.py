@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import dataclasses
 import functools
-import io
 import json
 import math
 import os
@@ -232,8 +231,6 @@ def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:
     is_terminal = stream.isatty()
     is_dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")  # rich draws no moving parts there
     plain = bool(os.environ.get("NO_COLOR")) or not is_terminal or is_dumb
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="replace")  # a locale without these characters must not end a command
     return Output(
         file=cast("IO[str]", file),
         highlight=False,

@@ -15,7 +15,7 @@ import click
 import envpack
 from envpack.cli import interrupts
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
-from envpack.cli.streams import close_streams, echo, open_missing_streams
+from envpack.cli.streams import close_streams, echo, prepare_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, system_error
 from envpack.support.interruption import repeat_unhandled
 
@@ -125,7 +125,7 @@ def answer_shell(cli: click.Command, instruction: str) -> int:
 
 
 def main() -> None:
-    open_missing_streams()
+    prepare_streams()
     os.umask(os.umask(0) & 0o077)  # with any right of its user taken away, no program can use what it makes
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(answer_shell(cli, instruction))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ from envpack.support.errors import StorageError
 _NAMES = ("stdin", "stdout", "stderr")
 
 
-def open_missing_streams() -> None:
-    """Open closed standard streams anew: else the next file that is opened gets the number of one."""
+def prepare_streams() -> None:
+    """Open closed standard streams anew: else the next file that is opened gets the number of one.
+
+    A locale without some characters must not end a command: its streams get ``?`` in their place.
+    """
     for number, name in enumerate(_NAMES):
         try:
             os.fstat(number)
@@ -22,6 +26,9 @@ def open_missing_streams() -> None:
             handle = _nowhere()  # gets the lowest number that is free
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _nowhere() -> int:
