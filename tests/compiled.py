@@ -31,7 +31,7 @@ from envpack.support.errors import EnvpackError
 from envpack.support.folders import cache_root
 from envpack.support.processes import clean_environment
 from envpack.support.progress import NoProgress
-from envpack.support.replacement import new_folder
+from envpack.support.replacement import replaced_folder
 from tests.cache import kept_cache, use_kept_cache
 from tests.newer_pythons import target_of
 from tests.rings import ALL, GATE, part_of_python, part_of_sanitizer, slice_of
@@ -75,7 +75,7 @@ def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize="",
         if not kept.is_dir():
             _configure(tree, recipe, sanitize, releases)
             _compile(tree, programs)
-            with new_folder(kept) as folder:
+            with replaced_folder(kept) as folder:
                 for made in _made(tree, programs):
                     place = folder / made.relative_to(tree)
                     place.parent.mkdir(parents=True, exist_ok=True)

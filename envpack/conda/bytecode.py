@@ -16,7 +16,7 @@ from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import being_made, in_use
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import bare_environment, run
-from envpack.support.replacement import link_or_copy, new_folder, write_text
+from envpack.support.replacement import link_or_copy, replaced_folder, write_text
 from envpack.support.temp_dirs import temp_dir
 
 _CHILD = Path(__file__).with_name("compile_child.py")
@@ -100,7 +100,7 @@ def _add_entry(entry: Path, files: Sequence[str], prefix: Path) -> None:
     with being_made(entry):
         if _is_intact(entry):
             return
-        with new_folder(entry) as partial:
+        with replaced_folder(entry) as partial:
             _link_files(prefix, files, partial)
             digests = {path: sha256_of(partial / path) for path in files if (partial / path).exists()}
             write_text(partial / _DIGESTS, json.dumps(digests))

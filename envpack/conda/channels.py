@@ -32,7 +32,7 @@ from envpack.support.errors import (
 from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import SILENT, Progress
-from envpack.support.replacement import link_or_copy, new_folder, replaced_file
+from envpack.support.replacement import link_or_copy, replaced_file, replaced_folder
 from envpack.support.text import counted
 
 _DESCRIPTION = "envpack-package.json"
@@ -84,7 +84,7 @@ def local_channel(
             return package
         require_programs(folder.parent)
         progress.begin(f"turn Python {interpreter.version} of this machine into a conda package")
-        with new_folder(folder) as partial:
+        with replaced_folder(folder) as partial:
             _make_local(interpreter, partial)
         package = _read_local(folder)
         if package is None:
@@ -129,7 +129,7 @@ def keep_package(cache: Path, *, sha256: str, file: str, fill: Callable[[Path], 
     folder = cache_folder("channel", cache) / sha256[:16]
     with storage_errors(folder), being_made(folder):
         if not (folder / file).is_file() or sha256_of(folder / file) != sha256:
-            with new_folder(folder) as partial:
+            with replaced_folder(folder) as partial:
                 (partial / file).parent.mkdir()
                 fill(partial / file)
                 _describe(partial, partial / file, sha256)

@@ -60,7 +60,7 @@ from envpack.support.links_and_modes import protect
 from envpack.support.placed_files import MANIFEST
 from envpack.support.platforms import this_machine
 from envpack.support.progress import Progress
-from envpack.support.replacement import new_folder, write_text
+from envpack.support.replacement import replaced_folder, write_text
 from envpack.support.text import counted, normalise_name
 from envpack.support.uv import NO_VARIABLES
 
@@ -363,7 +363,7 @@ def build_once(folder: Path, fill: Callable[[Path], None], progress: Progress) -
     with storage_errors(folder.parent), being_made(folder, waiting):
         if found := read_environment(folder):
             return found
-        with new_folder(folder) as unfinished, _places_in(unfinished):
+        with replaced_folder(folder) as unfinished, _places_in(unfinished):
             fill(unfinished)
         write_index(folder)
         finished = read_environment(folder)

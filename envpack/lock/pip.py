@@ -29,7 +29,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.processes import CompletedProcess, clean_environment, library_variable
 from envpack.support.redaction import public_url
 from envpack.support.tables import quote
-from envpack.support.temp_dirs import partial_folder, remove_partial_folders, temp_dir
+from envpack.support.temp_dirs import partial_folder, temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import NO_VARIABLES, no_index, pip_indexes, run_uv
 
@@ -216,7 +216,6 @@ def _refuse_own_sources(project: Path, named: Set[str], target: Target) -> None:
 
 def _build_wheel(project: Path, target: Target, python: Path, folder: Path, variables: Mapping[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    remove_partial_folders(folder)
     with partial_folder(folder) as temporary:
         options: list[str | Path] = ["--wheel", "--out-dir", temporary, "--no-config", *no_index()]
         variables = {**variables, **_SAME_TIME, **library_variable(python)}

@@ -24,7 +24,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.memory import remember, remembered
 from envpack.support.platforms import host_platform
 from envpack.support.progress import SILENT, Progress
-from envpack.support.temp_dirs import partial_folder, remove_partial_folders
+from envpack.support.temp_dirs import partial_folder
 from envpack.support.text import counted, normalise_name
 from envpack.support.uv import index_settings
 
@@ -297,7 +297,6 @@ class _Resolver:
         replaced = {requirement_name(line) for line in applying(requirements.pip, self.target)}
         cache = self.options.cache
         cache.mkdir(parents=True, exist_ok=True)
-        remove_partial_folders(cache)
         with partial_folder(cache) as prefix:
             install_conda(
                 conda,

@@ -31,7 +31,7 @@ from envpack.support.entry_locks import being_made, mark_used
 from envpack.support.errors import StubError, require_programs, storage_errors
 from envpack.support.links_and_modes import protect
 from envpack.support.progress import Progress
-from envpack.support.replacement import new_folder, write_text
+from envpack.support.replacement import replaced_folder, write_text
 
 _MANIFEST = "sha256.json"
 
@@ -51,7 +51,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
         if is_intact(folder):
             return False
         require_programs(folder.parent)
-        with new_folder(folder) as made:
+        with replaced_folder(folder) as made:
             make(made)
             write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))
             protect(made)

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import glob
 import os
 import re
 import shutil
@@ -45,7 +44,7 @@ def replaced_file(
     one that it replaces; only for content that is written to the temporary file itself, not linked there. ``durable``
     is false only for files whose content shows whether they are complete: they are not flushed to the disk.
     """
-    _remove_stale(destination)
+    remove_stale(destination)
     temporary, handle = _locked_temporary(destination, _make_file)
     try:
         with _errors_of(destination, temporary):
@@ -139,13 +138,13 @@ def remove_stale_files(folder: Path, is_own: Callable[[Path], bool]) -> list[Pat
     closed = []
     for stale in folder.glob(f".*{_SUFFIX}"):
         if (name := _TEMPORARY.fullmatch(stale.name)) and is_own(folder / name[1]):
-            _remove_stale(folder / name[1])
+            remove_stale(folder / name[1])
             if os.path.lexists(stale) and not os.access(stale, os.W_OK):
                 closed.append(stale)
     return closed
 
 
-def _remove_stale(destination: Path) -> None:
+def remove_stale(destination: Path) -> None:
     """Remove temporary files and folders for a destination that are not locked: the process that made them is gone."""
     for stale in temporaries_of(destination):
         if stale == _old_of(destination):  # the only one, if the process was killed between two steps
@@ -154,7 +153,7 @@ def _remove_stale(destination: Path) -> None:
             handle = os.open(stale, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if try_lock(handle):
-                    delete(stale)  # `new_folder` has names of its own, for which its caller holds a lock
+                    delete(stale)
             finally:
                 os.close(handle)
 
@@ -195,7 +194,7 @@ def keep_last(name: str, text: str, *, mode: int | None = None) -> str:
 
 def replace_link(destination: Path, target: str) -> None:
     """Replace ``destination`` by a symbolic link to ``target``, which need not exist."""
-    with _temporary_folder(destination) as folder, _errors_of(destination):
+    with locked_folder(destination) as folder, _errors_of(destination):
         link = folder / "link"
         link.symlink_to(target)
         link.replace(destination)
@@ -221,7 +220,7 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
     removed. If the block raises, the temporary folder is removed and ``destination`` is unchanged. Those of killed
     processes are removed by the next call for the same destination.
     """
-    with _temporary_folder(destination) as temporary:
+    with locked_folder(destination) as temporary, _errors_of(destination, temporary):
         temporary.chmod(0o755)
         yield temporary
         if os.path.lexists(destination):
@@ -231,42 +230,18 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _temporary_folder(destination: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``destination``, which is removed at the end under the name that it has here."""
-    _remove_stale(destination)
+def locked_folder(destination: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``destination``, which is removed at the end under the name that it has here.
+
+    It is locked as long as its process runs: that of another machine may have another cache.
+    """
+    remove_stale(destination)
     temporary, handle = _locked_temporary(destination, _make_folder)
     try:
-        with _errors_of(destination, temporary):
-            yield temporary
+        yield temporary
     finally:
         delete(temporary)
         os.close(handle)
-
-
-@contextlib.contextmanager
-def new_folder(destination: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside ``destination``; it becomes ``destination`` when the block succeeds.
-
-    For folders that are created once and never changed. The caller holds a lock for ``destination``, so every other
-    temporary folder for it was left by a killed process and is removed first, and so is a damaged ``destination``.
-    """
-    _remove_stale_folders(destination)
-    delete(destination)
-    with _errors_of(destination):
-        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
-    try:
-        with _errors_of(destination, temporary):
-            yield temporary
-            temporary.chmod(0o755)
-            temporary.rename(destination)
-        _remove_stale_folders(destination)  # programs that outlived a killed process may have written again
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _remove_stale_folders(destination: Path) -> None:
-    for stale in destination.parent.glob(f".{glob.escape(destination.name)}.partial-*"):
-        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _exchange(first: Path, second: Path) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
-import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from envpack.support.errors import InputError
-from envpack.support.replacement import replaced_folder, try_lock
+from envpack.support.replacement import locked_folder, remove_stale, replaced_folder, temporaries_of, try_lock
 
 _TEMPORARY = "envpack-scratch-"  # of folders that their owners have locked
-_PREFIX, _SUFFIX = ".envpack-", ".partial"  # of folders in others
-_PARTIAL = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
+_PARTIAL = "envpack"  # in the names of folders in others
 
 
 @contextlib.contextmanager
@@ -61,39 +58,18 @@ def _opened(folder: Path) -> Iterator[int]:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def partial_folder(directory: Path) -> Iterator[Path]:
-    """Yield an empty folder in another one; it is removed after the block.
-
-    It is locked as long as its process runs: that of another machine may have another cache.
-    """
-    with contextlib.ExitStack() as made:
-        while True:
-            folder = Path(
-                made.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, suffix=_SUFFIX, dir=directory))
-            )
-            with contextlib.suppress(FileNotFoundError):
-                handle = os.open(folder, os.O_RDONLY)
-                made.callback(os.close, handle)
-                with contextlib.suppress(OSError):  # a file system without locks: no other process removes it
-                    fcntl.flock(handle, fcntl.LOCK_EX)
-                if folder.exists():
-                    break
-            # Another process took it for that of a killed one before it was locked.
-        yield folder
+def partial_folder(directory: Path) -> AbstractContextManager[Path]:
+    """Yield an empty folder in another one, without those of killed processes; it is removed after the block."""
+    return locked_folder(directory / _PARTIAL)
 
 
-def partial_folders(directory: Path) -> list[Path]:
+def partial_folders(directory: Path) -> Iterator[Path]:
     """The folders that `partial_folder` made in another one, of processes that run and of killed ones."""
-    found = (entry for entry in directory.iterdir() if _PARTIAL.fullmatch(entry.name))
-    return [entry for entry in found if entry.is_dir() and not entry.is_symlink()]
+    return temporaries_of(directory / _PARTIAL)
 
 
 def remove_partial_folders(directory: Path) -> None:
-    for entry in partial_folders(directory):
-        with contextlib.suppress(OSError), _opened(entry) as handle:  # it may be that of another user
-            if try_lock(handle):
-                shutil.rmtree(entry)
+    remove_stale(directory / _PARTIAL)
 
 
 def check_fillable(folder: Path) -> None:
@@ -116,7 +92,6 @@ def filled_folder(destination: Path) -> Iterator[Path]:
         with replaced_folder(destination) as temporary:
             yield temporary
         return
-    remove_partial_folders(destination)
     with partial_folder(destination) as folder:
         yield folder
         for entry in sorted(folder.iterdir()):

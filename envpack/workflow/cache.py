@@ -22,7 +22,7 @@ from envpack.support.errors import UsageError, storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import SILENT, Progress
-from envpack.support.replacement import delete, remove_stale_files
+from envpack.support.replacement import remove_folder, remove_stale_files
 from envpack.support.temp_dirs import remove_partial_folders
 from envpack.support.text import counted
 
@@ -190,22 +190,15 @@ def _remove(path: Path, limit: float) -> bool:
             return False
         for file in _beside(path):
             file.unlink(missing_ok=True)
-        removed = path.with_name(f".{path.name}.removed-{os.getpid()}")
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(removed)
-        delete(removed)
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)
     return True
 
 
 def _remove_leftovers(folder: Path, is_own: Callable[[Path], bool]) -> None:
     """Remove half-made and half-removed entries, and locks of entries that are gone, by their names."""
-    for mark in (".partial-", ".removed-"):
-        for path in folder.glob(f".*{mark}*"):
-            entry = folder / path.name.rpartition(mark)[0].removeprefix(".")
-            if is_own(entry):
-                with removable(entry) as free:
-                    if free:
-                        delete(path)
     remove_stale_files(folder, is_own)
     if folder.is_dir():
         remove_partial_folders(folder)

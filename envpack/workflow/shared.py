@@ -28,7 +28,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError, StorageErr
 from envpack.support.folders import cache_folder
 from envpack.support.placed_files import LOCK_NAME
 from envpack.support.progress import SILENT, Progress
-from envpack.support.replacement import new_folder
+from envpack.support.replacement import replaced_folder
 
 _SPARE = 1 << 30  # bytes of an unpacked archive that are not content: headers, and the list of files
 
@@ -293,7 +293,7 @@ def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progres
         folder = cache_folder("wheels", cache) / blob.sha256[:16]
         with storage_errors(folder), being_made(folder):
             if not (folder / name).is_file() or sha256_of(folder / name) != blob.sha256:
-                with new_folder(folder) as partial:
+                with replaced_folder(folder) as partial:
                     _fetch_package(store, package, blob, partial / name, progress)
         return dataclasses.replace(package, url=(folder / name).as_uri())
     return package

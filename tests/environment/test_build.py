@@ -239,12 +239,12 @@ def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path,
     )
     environment = os.environ | {"ENVPACK_CACHE_DIR": str(tmp_path)}
     child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment)
-    wait_until(lambda: list(tmp_path.glob("environments/.*.partial-*/lib/python*")))
+    wait_until(lambda: list(tmp_path.glob("environments/.*.partial/lib/python*")))
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not list(tmp_path.glob("environments/[!.]*"))
     assert build_environment(Requirements(pip=("six",)), python=minor, cache=tmp_path).fresh
-    assert not list(tmp_path.glob("environments/.*.partial-*"))
+    assert not list(tmp_path.glob("environments/.*.partial"))
 
 
 def wait_until(condition, seconds: float = 60) -> None:

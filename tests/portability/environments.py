@@ -15,7 +15,7 @@ from envpack.conda.interpreters import available_interpreters
 from envpack.environment.relocation import write_activation
 from envpack.support.elf import needed_libraries
 from envpack.support.errors import EnvpackError
-from envpack.support.replacement import new_folder
+from envpack.support.replacement import replaced_folder
 from tests.conda_packages import index, make_conda_package
 
 NUMPY = "1.26.4"
@@ -28,7 +28,7 @@ def environment_from(root, minor, machine, folder):
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
-            with new_folder(folder) as made:
+            with replaced_folder(folder) as made:
                 _copy_python(root, minor, machine, made)
                 _install_numpy(minor, machine, made / "lib/python3/dist-packages")
                 _compile(minor, made / "lib")
@@ -48,7 +48,7 @@ def channel_from(root, minor, machine, folder):
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
-            with new_folder(folder) as made, tempfile.TemporaryDirectory() as scratch:
+            with replaced_folder(folder) as made, tempfile.TemporaryDirectory() as scratch:
                 tree = Path(scratch) / "tree"
                 tree.mkdir()
                 _copy_python(root, minor, machine, tree)

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from filelock import FileLock
 
-from envpack.support.replacement import new_folder
+from envpack.support.replacement import replaced_folder
 
 
 def program(name, package):
@@ -34,7 +34,7 @@ def debian_root(folder, suite, *packages, machine="amd64", variant="essential"):
             # The lists of a testing release expire after a week, which a mirror may be behind. They stay signed.
             options += ['--aptopt=Acquire::Check-Valid-Until "false"']
             options += [f"--include={','.join(packages)}"] if packages else []
-            with new_folder(folder) as made:
+            with replaced_folder(folder) as made:
                 made.chmod(0o755)  # the user that downloads packages must be able to enter it
                 done = _run(*_with_own_mounts(), mmdebstrap, *options, "--skip=check/qemu", "--quiet", suite, made)
                 if done.returncode:

@@ -18,7 +18,7 @@ from envpack.settings.releases import find_release
 from envpack.stub.build import build_stub
 from envpack.stub.recipe import Cell
 from envpack.support.placed_files import STUB_NAME
-from envpack.support.replacement import new_folder
+from envpack.support.replacement import replaced_folder
 
 MODEL = """
 import platform
@@ -61,7 +61,7 @@ def installation(cache, release):
     packages.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{packages}.lock"):
         if not packages.is_dir():
-            with new_folder(packages) as made:
+            with replaced_folder(packages) as made:
                 _fetch(wheel, made)
     return find_server(packages / "pytriton/tritonserver")
 

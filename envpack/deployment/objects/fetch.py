@@ -32,7 +32,7 @@ from envpack.support.replacement import (
     temporaries_of,
     write_text,
 )
-from envpack.support.temp_dirs import partial_folder, partial_folders, remove_partial_folders
+from envpack.support.temp_dirs import partial_folder, partial_folders
 
 _AT_ONCE = 8  # requests
 _SPARE = 64 << 20  # bytes of the disk that a copy leaves free
@@ -219,7 +219,6 @@ def place_publication(
 
 def _remove_leftovers(directory: Path) -> None:
     """Remove what killed processes left: a server takes it for a model."""
-    remove_partial_folders(directory)
     for name in (FETCHED, *_models(directory)):
         remove_leftovers(directory / name)
 

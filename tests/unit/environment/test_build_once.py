@@ -51,7 +51,7 @@ def test_the_one_in_the_store_is_used(tmp_path):
 
 
 def test_what_is_left_of_an_interrupted_build_is_removed_first(tmp_path):
-    for name in ("k", ".k.partial-x"):
+    for name in ("k", ".k.abcdefgh.partial"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "left").touch()
     (tmp_path / "other").mkdir()

@@ -257,7 +257,7 @@ def test_a_lock_without_python_is_refused(tools):
 
 def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_them(tools):
     tools.provides = ("NumPy-1.dist-info", "z_z-1.dist-info", "scipy-1.dist-info")
-    (tools.folder / "cache/.envpack-abcdefg8.partial/lib").mkdir(parents=True)  # of a process that was killed
+    (tools.folder / "cache/.envpack.abcdefg8.partial/lib").mkdir(parents=True)  # of a process that was killed
     tools.lock(Requirements(pip=("scipy>1 --hash=x", "a")))
     assert tools.asked["pip"]["provided"] == ("numpy", "z-z")
     assert tools.asked["install"]["packages"] == tools.conda

@@ -14,7 +14,6 @@ import pytest
 
 from envpack.support.replacement import (
     link_or_copy,
-    new_folder,
     remove_folder,
     remove_leftovers,
     replace_link,
@@ -113,7 +112,7 @@ def test_a_failure_keeps_the_old_folder(tmp_path):
     assert os.listdir(tmp_path) == ["python3.10"]
 
 
-@every_row("replaced", [replaced_file, replaced_folder, new_folder])
+@every_row("replaced", [replaced_file, replaced_folder])
 def test_an_error_names_the_destination_and_no_temporary_file(replaced):
     place = Path("/proc/sys/place")  # where not even root may write
     with pytest.raises(OSError, match="No such file|not permitted|denied") as caught, replaced(place):
@@ -121,15 +120,14 @@ def test_an_error_names_the_destination_and_no_temporary_file(replaced):
     assert caught.value.filename == str(place)
 
 
-@every_row("replaced", [replaced_folder, new_folder])
-def test_an_error_of_what_is_written_names_the_place_that_it_would_have(tmp_path, replaced):
-    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place") as partial:
+def test_an_error_of_what_is_written_names_the_place_that_it_would_have(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, replaced_folder(tmp_path / "place") as partial:
         (partial / "absent/file").touch()
     assert caught.value.filename == str(tmp_path / "place/absent/file")
-    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place"):
+    with pytest.raises(FileNotFoundError) as caught, replaced_folder(tmp_path / "place"):
         (tmp_path / "absent/file").touch()
     assert caught.value.filename == str(tmp_path / "absent/file")
-    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place") as partial:
+    with pytest.raises(FileNotFoundError) as caught, replaced_folder(tmp_path / "place") as partial:
         os.link("/bin/true", partial / "absent/file")
     assert (caught.value.filename, caught.value.filename2) == ("/bin/true", str(tmp_path / "place/absent/file"))
 
@@ -179,29 +177,15 @@ def test_a_folder_that_cannot_be_exchanged_is_an_error(tmp_path):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [os.mkfifo, Path.touch, os.mkdir, lambda path: path.symlink_to("elsewhere")])
-def test_a_new_folder_takes_the_place_of_whatever_is_no_entry(tmp_path, make):
+def test_a_folder_takes_the_place_of_whatever_is_no_entry(tmp_path, make):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/precious").touch()
     make(tmp_path / "entry")
-    with new_folder(tmp_path / "entry") as partial:
+    with replaced_folder(tmp_path / "entry") as partial:
         (partial / "file").touch()
     assert [path.name for path in (tmp_path / "entry").iterdir()] == ["file"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "entry"]
     assert (tmp_path / "elsewhere/precious").exists()
-
-
-def test_a_new_folder_is_complete_or_absent_and_leftovers_of_killed_processes_go(tmp_path):
-    for name in (".entry.partial-old", ".entry2.partial-old"):
-        (tmp_path / name).mkdir()
-    with new_folder(tmp_path / "entry") as partial:
-        assert sorted(os.listdir(tmp_path)) == sorted([".entry2.partial-old", partial.name])
-        (partial / "file").touch()
-        (tmp_path / ".entry.partial-late").mkdir()
-    assert (tmp_path / "entry").stat().st_mode & 0o777 == 0o755
-    assert sorted(os.listdir(tmp_path)) == [".entry2.partial-old", "entry"]
-    with pytest.raises(KeyError), new_folder(tmp_path / "other"):
-        raise KeyError
-    assert sorted(os.listdir(tmp_path)) == [".entry2.partial-old", "entry"]
 
 
 def test_kill_9_in_the_middle_keeps_the_old_file(tmp_path):

@@ -190,7 +190,7 @@ def test_a_folder_is_filled_and_one_that_exists_stays(tmp_path, place):
 
 
 def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path):
-    (tmp_path / ".envpack-abcdefgh.partial/1").mkdir(parents=True)
+    (tmp_path / ".envpack.abcdefgh.partial/1").mkdir(parents=True)
     check_fillable(tmp_path)
     with partial_folder(tmp_path) as of_another:
         check_fillable(tmp_path)

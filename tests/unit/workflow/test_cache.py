@@ -16,7 +16,7 @@ from envpack.environment.inventory import Entry, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
 from envpack.support.errors import UsageError
-from envpack.support.replacement import replaced_file
+from envpack.support.replacement import replaced_file, replaced_folder
 from envpack.support.temp_dirs import partial_folder
 from envpack.workflow.cache import list_cache, prune_cache
 from tests.steps import Steps
@@ -357,32 +357,31 @@ def test_a_user_waits_until_pruning_has_removed_an_entry_and_does_not_find_it(ca
 
 
 def test_what_killed_processes_left_is_removed_and_what_living_ones_make_is_not(cache):
-    entry(cache, "environments", f".{DEAD}.partial-abc", days=0)
-    entry(cache, "environments", f".{ALIVE}.partial-abc", days=0)
-    entry(cache, "environments", f".{DEAD}.removed-123", days=0)
+    entry(cache, "environments", f".{DEAD}.abcdefg8.partial", days=0)
     (cache / "archives").mkdir(exist_ok=True)
     (cache / f"archives/.{DEAD}.tar.gz.abcdefg8.partial").touch()
     (cache / "archives/.note.partial").touch()
     for folder in (cache, cache / "wheels"):
-        (folder / ".envpack-abcdefg8.partial/lib").mkdir(parents=True)
+        (folder / ".envpack.abcdefg8.partial/lib").mkdir(parents=True)
     with (
-        being_made(cache / f"environments/{ALIVE}"),
+        replaced_folder(cache / f"environments/{ALIVE}") as made,
         replaced_file(cache / f"archives/{ALIVE}.tar.gz") as alive,
         partial_folder(cache / "wheels") as built,
     ):
         prune_cache(30, cache=cache)
-        assert [*cache.glob(".envpack-*"), *cache.glob("wheels/.envpack-*")] == [built]
+        assert [*cache.glob(".envpack.*"), *cache.glob("wheels/.envpack.*")] == [built]
         assert {path.name for path in (cache / "archives").glob(".*.partial")} == {alive.name, ".note.partial"}
+        assert list((cache / "environments").glob(".*.partial")) == [made]
     left = {path.name for path in (cache / "environments").iterdir() if path.is_dir()}
-    assert left == {f".{ALIVE}.partial-abc"}
+    assert left == {ALIVE}
 
 
 def test_what_envpack_did_not_make_stays(cache):
     """ENVPACK_CACHE_DIR may name a folder in which others keep files under the same names."""
     theirs = [
         *("archives/2023/backup.tar", "wheels/mine-1.0-py3-none-any.whl", "environments/prod/x", "stubs/api.pyi"),
-        *("zig/main.zig", "pythons/mine/p", "needs/.app.lock", "archives/.upload.partial-3", ".app.lock"),
-        *(".upload.partial-3", ".upload.removed-3", ".x.abcdefgh.partial", "locks/.y.abcdefgh.partial"),
+        *("zig/main.zig", "pythons/mine/p", "needs/.app.lock", ".app.lock"),
+        *(".x.abcdefgh.partial", "locks/.y.abcdefgh.partial"),
     ]
     for name in theirs:
         (cache / name).parent.mkdir(parents=True, exist_ok=True)

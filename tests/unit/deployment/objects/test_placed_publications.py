@@ -148,7 +148,7 @@ def test_what_a_killed_fetch_leaves_is_removed_by_the_next_one(objects, tmp_path
         placed(objects, folder)
         assert sorted(os.listdir(folder)) == [FETCHED, "a", "b"]
         assert models_in(folder) == {"a": "new", "b": "a"}
-    assert ".envpack-X" in left
+    assert ".envpack.X" in left
 
 
 PLACES = 6
