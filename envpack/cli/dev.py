@@ -88,7 +88,7 @@ def dev(
     requires builds its environment before. Ctrl-C ends the server, and leaves nothing.
     """
     from envpack.development.debugger import opened_debugger
-    from envpack.development.session import Session, runtime_chooser
+    from envpack.development.session import Session
     from envpack.settings.project import open_project
     from envpack.workflow.project import model_names
 
@@ -100,7 +100,6 @@ def dev(
         raise click.UsageError(f"{option} is for a container: add --runtime docker, and give no --debug.")
     if debug is not None and runtime == "docker":
         raise click.UsageError("--debug needs --runtime process: a debugger cannot reach into the container.")
-    choose = runtime_chooser(project, runtime if debug is None else "process")
     with (
         opened_debugger(project, names, debug) as debugger,
         view(console, debugger.address if debugger else "") as screen,
@@ -108,7 +107,7 @@ def dev(
         session = Session(
             project,
             names,
-            choose,
+            runtime if debug is None else "process",
             show=lambda: screen.show(session),
             progress=screen.progress,
             timeout=project.of().timeout,

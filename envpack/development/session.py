@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,7 +13,6 @@ from envpack.development.debugger import UTILITIES, Debugger
 from envpack.development.models import ModelState, Phase, ServedModels, in_lines
 from envpack.development.served import Served
 from envpack.local.running import python_of
-from envpack.repository.model import Model
 from envpack.repository.placement import backends_folder
 from envpack.server.choice import OF_EVERY_SERVER, ServerSpec, choose_runtime
 from envpack.server.interface import Runtime
@@ -36,17 +34,6 @@ _LONG_LIFE = 60.0  # seconds after which the end of a server has nothing to do w
 _MOST_DEATHS = 3  # of servers, one after the other
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerNeeds:
-    """What the server of a session has to be started with."""
-
-    models: tuple[Model, ...]  # those whose configuration can be read
-    completes: bool  # whether models have to be able to complete their configurations
-    port: int | None = None  # on which it listens; None for the user's choice, or any
-    environment: Mapping[str, str] = field(default_factory=dict)
-    utilities: Path | None = None  # file in place of the backend's triton_python_backend_utils.py, None for its own
-
-
 class Session:
     """Models on a server, which are built and loaded again when they change."""
 
@@ -54,14 +41,15 @@ class Session:
         self,
         project: Project,
         names: Sequence[str],
-        runtime: Callable[[ServerNeeds], Runtime],
+        runtime: RuntimeName,
         *,
         show: Callable[[], None],
         progress: Progress,
         timeout: float = 120.0,
         debugger: Debugger | None = None,
     ) -> None:
-        self._project, self._runtime = project, runtime
+        self._project = project
+        self._said, self._backends = project.of().saying(runtime=runtime), backends_folder(project)  # of all servers
         self._show, self._progress, self._debugger = show, progress, debugger
         self._timeout = timeout if debugger is None else _LOAD_WITH_DEBUGGER
         self._showing = threading.RLock()
@@ -100,17 +88,10 @@ class Session:
         self._completes = self._must_complete = self._completes or any(
             model.may_complete for model in self._models.models()
         )
-        needs = ServerNeeds(
-            models=self._models.models(),
-            completes=self._completes,
-            port=urlsplit(self.url).port,
-            environment={"ENVPACK_LOG_FAILURES": "1", **(self._debugger.variables() if self._debugger else {})},
-            utilities=UTILITIES if self._debugger else None,
-        )
         for state in self.states.values():
             state.serves, state.memory, state.per_second, state.latency = False, (), 0.0, 0.0
         started = time.monotonic()
-        with self._runtime(needs).start(self._project.repository) as server:
+        with self._runtime().start(self._project.repository) as server:
             self._served = served = Served(
                 server,
                 self._project.repository,
@@ -134,6 +115,21 @@ class Session:
         self._lost |= {served.lost} - {""}
         if served.has_died and not stop.is_set():
             self._count_death(served.end_in_words, served.last_output, time.monotonic() - started)
+
+    def _runtime(self) -> Runtime:
+        """The runtime of the next server, on the port of the one before."""
+        said = self._said.only("runtime", "image", "triton", "served_from", *OF_EVERY_SERVER)
+        completion = () if self._completes else ("--disable-auto-complete-config",)
+        spec = ServerSpec(
+            said.saying(
+                port=urlsplit(self.url).port or self._said.port,
+                server_arg=("--log-verbose=0", *completion, *self._said.server_arg),
+            ),
+            backends=self._backends,
+            variables={"ENVPACK_LOG_FAILURES": "1", **(self._debugger.variables() if self._debugger else {})},
+            utilities=UTILITIES if self._debugger else None,
+        )
+        return choose_runtime(spec, self._project.repository, self._models.models())
 
     def _follow(self, served: Served, stop: threading.Event) -> None:
         """Carry out what changes of files require, until the server has to be started again."""
@@ -308,21 +304,3 @@ class Session:
     def _changed(self) -> None:
         with self._showing:
             self._show()
-
-
-def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerNeeds], Runtime]:
-    said = project.of()
-
-    def choose(needs: ServerNeeds) -> Runtime:
-        completion = () if needs.completes else ("--disable-auto-complete-config",)
-        own = said.only("image", "triton", "served_from", *OF_EVERY_SERVER).saying(
-            runtime=runtime,
-            port=needs.port or said.port,
-            server_arg=("--log-verbose=0", *completion, *said.server_arg),
-        )
-        spec = ServerSpec(
-            own, backends=backends_folder(project), variables=needs.environment, utilities=needs.utilities
-        )
-        return choose_runtime(spec, project.repository, needs.models)
-
-    return choose

@@ -29,11 +29,12 @@ class Bench:
 
     def __init__(self, repository, monkeypatch):
         self.repository = repository
-        self.built, self.servers, self.needs, self.shown = [], [], [], 0
+        self.built, self.servers, self.chosen, self.shown = [], [], [], 0
         self.errors, self.code = {}, 0
         self.stop = threading.Event()
         self.raised = None
         monkeypatch.setattr(module, "build_model", self._build)
+        monkeypatch.setattr(module, "choose_runtime", self._choose)
         monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
         monkeypatch.setattr(module, "_WRITE_SECONDS", 0.01)
 
@@ -42,8 +43,8 @@ class Bench:
         if name in self.errors:
             raise self.errors[name]
 
-    def runtime(self, needs):
-        self.needs.append(needs)
+    def _choose(self, spec, repository, models):
+        self.chosen.append((spec, {model.name for model in models}))
         bench = self
 
         class Runtime:
@@ -63,7 +64,7 @@ class Bench:
         self.session = Session(
             open_project(self.repository),
             names,
-            self.runtime,
+            "process",
             show=self._show,
             progress=NoProgress(),
             **options,
@@ -97,6 +98,11 @@ class Bench:
         return self.session.states
 
 
+def completes(spec):
+    """Whether the server lets models complete their configurations."""
+    return "--disable-auto-complete-config" not in spec.said.server_arg
+
+
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -115,11 +121,9 @@ def test_models_are_built_and_loaded_and_what_changes_is_loaded_again(bench):
     assert (set(bench.asked), bench.asked[-1]) == ({"load one", "load two", "load e"}, bench.asked[-1])
     assert bench.asked.index("load one") < bench.asked.index("load e")
     assert bench.session.url == bench.servers[0].url
-    (needs,) = bench.needs
-    assert ({model.name for model in needs.models}, needs.completes, needs.port, needs.utilities) == (
-        {"one", "two", "e"}, False, None, None,
-    )  # fmt: skip
-    assert needs.environment == {"ENVPACK_LOG_FAILURES": "1"}
+    ((spec, models),) = bench.chosen
+    assert (models, completes(spec), spec.said.port, spec.utilities) == ({"one", "two", "e"}, False, None, None)
+    assert spec.variables == {"ENVPACK_LOG_FAILURES": "1"}
     bench.asked.clear()
     (bench.repository / "one/1/model.py").write_text(f"{CODE}# changed\n")
     assert soon(lambda: bench.states["one"].loads == 2 and bench.states["e"].loads == 2)
@@ -231,8 +235,8 @@ def test_a_model_that_can_complete_its_configuration_needs_another_server(bench)
     (bench.repository / "one/1/model.py").write_text(code)
     assert soon(lambda: len(bench.servers) == 2)
     assert bench.ready("one")
-    assert [needs.completes for needs in bench.needs] == [False, True]
-    assert bench.needs[1].port == int(bench.servers[0].url.rpartition(":")[2])
+    assert [completes(spec) for spec, _ in bench.chosen] == [False, True]
+    assert bench.chosen[1][0].said.port == int(bench.servers[0].url.rpartition(":")[2])
     assert bench.servers[0].stopped == [True]
     (bench.repository / "one/1/model.py").write_text(CODE)
     assert soon(lambda: bench.states["one"].loads >= 2)
@@ -331,8 +335,9 @@ def test_the_model_that_is_debugged_is_prepared_before_each_load(bench, monkeypa
     bench.start(debugger=debugger)
     assert bench.ready("one", "two")
     assert debugger.calls == ["release", ("prepare", "one", "python of one")]
-    assert bench.needs[0].environment == {"ENVPACK_LOG_FAILURES": "1", "ENVPACK_DEBUG": "settings"}
-    assert bench.needs[0].utilities == module.UTILITIES
+    spec, _ = bench.chosen[0]
+    assert spec.variables == {"ENVPACK_LOG_FAILURES": "1", "ENVPACK_DEBUG": "settings"}
+    assert spec.utilities == module.UTILITIES
     assert os.path.exists(module.UTILITIES)
     bench.end()
     assert bench.servers[0].stopped == [True], "a request that stands at a breakpoint is not waited for"

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.development.debugger import UTILITIES, opened_debugger
-from envpack.development.session import ServerNeeds, runtime_chooser
+from envpack.development.debugger import opened_debugger
+from envpack.development.session import Session
 from envpack.server import choice
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.support.errors import ServerError, UsageError
+from envpack.support.progress import NoProgress
 from tests.object_stores import free_port
 from tests.unit.server.test_process import install
 
@@ -38,43 +39,41 @@ def repository(tmp_path):
     return folder
 
 
-def needs(**changes):
-    return ServerNeeds(
-        **{"models": (), "completes": False, "port": None, "environment": {}, "utilities": None, **changes}
-    )
+def runtime_of(repository, kind="process", said=None, url="", *, completes=False):
+    """The runtime of the next server of a session, behind one at an address."""
+    session = Session(open_project(repository, said or Settings()), [], kind, show=print, progress=NoProgress())
+    session.url, session._completes = url, completes
+    return session._runtime()
 
 
 def test_the_runtime_has_what_the_session_needs(server, repository):
-    choose = runtime_chooser(open_project(repository, Settings(port=8001)), "process")
-    runtime = choose(needs(environment={"ENVPACK_LOG_FAILURES": "1"}, utilities=UTILITIES))
+    runtime = runtime_of(repository, said=Settings(port=8001))
     assert (runtime.name, runtime.installation.executable) == ("process", server / "bin/tritonserver")
-    assert (runtime.environment, runtime.utilities) == ({"ENVPACK_LOG_FAILURES": "1"}, UTILITIES)
+    assert (runtime.environment, runtime.utilities) == ({"ENVPACK_LOG_FAILURES": "1"}, None)
     assert runtime.arguments == ("--log-verbose=0", "--disable-auto-complete-config")
     assert (runtime.extra_backends, runtime.port) == (repository.parent / "backends", 8001)
 
 
 def test_the_server_gets_what_the_settings_have_for_servers(server, repository):
     (repository / "envpack.toml").write_text('env = ["A=1"]\nserver_arg = ["--exit-timeout-secs=9"]\n')
-    runtime = runtime_chooser(open_project(repository), "process")(needs(environment={"B": "2"}))
-    assert runtime.environment == {"A": "1", "B": "2"}
+    runtime = runtime_of(repository)
+    assert runtime.environment == {"A": "1", "ENVPACK_LOG_FAILURES": "1"}
     assert runtime.arguments[-1] == "--exit-timeout-secs=9"
 
 
 def test_the_next_server_keeps_the_port_of_the_one_before(server, repository):
-    choose = runtime_chooser(open_project(repository, Settings(port=8001)), "process")
-    assert choose(needs(port=9001)).port == 9001
-    assert runtime_chooser(open_project(repository), "process")(needs()).port is None
+    assert runtime_of(repository, said=Settings(port=8001), url="http://127.0.0.1:9001").port == 9001
+    assert runtime_of(repository).port is None
 
 
 def test_a_server_completes_configurations_if_a_model_needs_that(server, repository):
-    choose = runtime_chooser(open_project(repository), "process")
-    assert choose(needs(completes=True)).arguments == ("--log-verbose=0",)
+    assert runtime_of(repository, completes=True).arguments == ("--log-verbose=0",)
 
 
 def test_a_container_is_that_of_the_settings(repository, monkeypatch):
     monkeypatch.setattr(choice, "find_daemon", lambda: SimpleNamespace(name="docker"))
     said = Settings(image="registry.example/triton:1", served_from="/srv", gpu=True)
-    runtime = runtime_chooser(open_project(repository, said), "docker")(needs())
+    runtime = runtime_of(repository, "docker", said)
     assert (runtime.name, runtime.image, runtime.served_from) == ("docker", "registry.example/triton:1", "/srv")
     assert runtime.gpu is True
 
