@@ -166,13 +166,8 @@ def build_matrix(
     _make_output(output)
 
     def ended(recipe: Recipe, outcome: Stub | EnvpackError) -> None:
-
-        def present() -> Stub:  # compiled again if it was removed from the cache since
-            if isinstance(outcome, Stub) and outcome.path.exists():
-                return outcome
-            return build_from_recipe(recipe, jobs=jobs)
-
-        result = _placed(recipe.cell, output, outcome, present, force=force)
+        compiled_again = partial(build_from_recipe, recipe, jobs=jobs)
+        result = _placed(recipe.cell, output, outcome, compiled_again, force=force)
         if store is not None and store.push and result.stub is not None:
             push_stub(store, result.stub, result.cell.key)
         results[result.cell] = result
@@ -191,17 +186,10 @@ def _fetched(
 ) -> dict[Cell, CellResult]:
     results = {}
     for cell in cells:
-        if find_stub(cell) is None:
-            fetch = partial(fetch_stub, store, cell, progress)
-            stub = fetch()
-            if stub is not None:
-                results[cell] = _placed(cell, output, stub, partial(_present, stub, fetch), force=force)
+        fetch = partial(fetch_stub, store, cell, progress)
+        if find_stub(cell) is None and (stub := fetch()):
+            results[cell] = _placed(cell, output, stub, fetch, force=force)
     return results
-
-
-def _present(stub: Stub, fetch: Callable[[], Stub | None]) -> Stub:
-    """A fetched stub; fetched again if it was removed from the cache since."""
-    return stub if stub.path.exists() else fetch() or stub
 
 
 def plan_build(cells: Sequence[Cell], folders: Sequence[Path]) -> tuple[CellPlan, ...]:
@@ -235,12 +223,16 @@ def output_missing(output: Path) -> InputError:
 
 
 def _placed(
-    cell: Cell, output: Path, outcome: Stub | EnvpackError, present: Callable[[], Stub], *, force: bool
+    cell: Cell, output: Path, outcome: Stub | EnvpackError, again: Callable[[], Stub | None], *, force: bool
 ) -> CellResult:
     folder = output / cell.identifier
     path = folder / STUB_NAME
     if isinstance(outcome, EnvpackError):
         return CellResult(cell, path, error=outcome)
+
+    def present() -> Stub:  # it may have been removed from the cache since
+        return outcome if outcome.path.exists() else again() or outcome
+
     try:
         with kept(present, lambda stub: stub.path.parent) as stub, storage_errors(folder), _folder(folder):
             return CellResult(cell, path, stub, _place(cell, stub, folder, force=force))

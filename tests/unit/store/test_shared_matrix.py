@@ -101,10 +101,12 @@ def test_a_stub_that_was_removed_from_the_cache_is_fetched_again(url, shared, co
     def fetch():
         return fetch_stub(store, shared, steps)
 
-    stub = fetch()
-    assert module._present(stub, fetch) is stub
+    stub, output = fetch(), tmp_path / "out"
+    output.mkdir()
+    assert module._placed(shared, output, stub, fetch, force=False).changed
+    assert len(steps.seen) == 1
     shutil.rmtree(stub.path.parent)
-    assert module._present(stub, fetch).path.is_file()
+    assert module._placed(shared, output, stub, fetch, force=False).error is None
     assert len(steps.seen) == 2
 
 
