@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,10 +104,10 @@ def _make_local(interpreter: Interpreter, folder: Path) -> None:
         what = f"the local channel could not be indexed: {error}"
         failed = EnvironmentBuildError("engine-failed", what, ENGINE_HINT)
         raise refused_by_system(str(error), folder) or failed from error
-    _describe(folder, package, sha256_of(package))
+    describe_package(folder, package, sha256_of(package))
 
 
-def _describe(folder: Path, package: Path, sha256: str) -> None:
+def describe_package(folder: Path, package: Path, sha256: str) -> None:
     description = {"file": str(package.relative_to(folder)), "sha256": sha256}
     (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1), encoding="utf-8")
 
@@ -122,18 +122,6 @@ def _read_local(folder: Path) -> InterpreterPackage | None:
     if indexed is None or indexed.sha256 != sha256:
         return None
     return InterpreterPackage(file, indexed.version, indexed.build, sha256)
-
-
-def keep_package(cache: Path, *, sha256: str, file: str, fill: Callable[[Path], None]) -> Path:
-    """Put a conda package of another machine's interpreter into the cache, unless it is there."""
-    folder = cache_folder("channel", cache) / sha256[:16]
-    with storage_errors(folder), being_made(folder):
-        if not (folder / file).is_file() or sha256_of(folder / file) != sha256:
-            with replaced_folder(folder) as partial:
-                (partial / file).parent.mkdir()
-                fill(partial / file)
-                _describe(partial, partial / file, sha256)
-    return folder / file
 
 
 def default_channel() -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from envpack.archive.tarball import pack_whole, unpack_whole
-from envpack.conda.channels import keep_package
+from envpack.conda.channels import describe_package
 from envpack.environment.build import find_intact
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, wheel_not_here
@@ -269,33 +269,30 @@ def _whole_package(store: SharedStore, key: str) -> Record | None:
     return store.complete(record) if record else None
 
 
+_Package = TypeVar("_Package", CondaPackage, PipPackage)
+
+
 def locate_packages(store: SharedStore, lock: Lock, cache: Path, progress: Progress) -> Lock:
     """The same lock with packages of another machine's disk downloaded; what the store lacks keeps its address."""
-    conda = tuple(_located_conda(store, package, cache, progress) for package in lock.conda)
-    pip = tuple(_located_wheel(store, package, cache, progress) for package in lock.pip)
+    conda = tuple(_located(store, package, cache, progress) for package in lock.conda)
+    pip = tuple(_located(store, package, cache, progress) for package in lock.pip)
     return dataclasses.replace(lock, conda=conda, pip=pip)
 
 
-def _located_conda(store: SharedStore, package: CondaPackage, cache: Path, progress: Progress) -> CondaPackage:
+def _located(store: SharedStore, package: _Package, cache: Path, progress: Progress) -> _Package:
     for name, blob in _missing(store, package):
-        file = keep_package(
-            cache,
-            sha256=blob.sha256,
-            file=f"{package.subdir}/{name}",
-            fill=lambda target, blob=blob: _fetch_package(store, package, blob, target, progress),  # type: ignore[misc]
-        )
-        return dataclasses.replace(package, url=file.as_uri())
-    return package
-
-
-def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progress: Progress) -> PipPackage:
-    for name, blob in _missing(store, package):
-        folder = cache_folder("wheels", cache) / blob.sha256[:16]
+        is_conda = isinstance(package, CondaPackage)
+        folder = cache_folder("channel" if is_conda else "wheels", cache) / blob.sha256[:16]
+        file = f"{package.subdir}/{name}" if isinstance(package, CondaPackage) else name
         with storage_errors(folder), being_made(folder):
-            if not (folder / name).is_file() or sha256_of(folder / name) != blob.sha256:
+            if not (folder / file).is_file() or sha256_of(folder / file) != blob.sha256:
                 with replaced_folder(folder) as partial:
-                    _fetch_package(store, package, blob, partial / name, progress)
-        return dataclasses.replace(package, url=(folder / name).as_uri())
+                    progress.begin(f"fetch {package.name} {package.version} from the store")
+                    store.fetch_blobs([blob], partial / file, progress)
+                    progress.end(f"{blob.size / 1e6:.1f} MB")
+                    if is_conda:
+                        describe_package(partial, partial / file, blob.sha256)
+        return dataclasses.replace(package, url=(folder / file).as_uri())
     return package
 
 
@@ -307,11 +304,3 @@ def _missing(store: SharedStore, package: CondaPackage | PipPackage) -> Iterator
     record = store.find("package", package.sha256)
     if record is not None and len(record.blobs) == 1 and record.blobs[0].sha256 == package.sha256:
         yield file.name, record.blobs[0]
-
-
-def _fetch_package(
-    store: SharedStore, package: CondaPackage | PipPackage, blob: Blob, file: Path, progress: Progress
-) -> None:
-    progress.begin(f"fetch {package.name} {package.version} from the store")
-    store.fetch_blobs([blob], file, progress)
-    progress.end(f"{blob.size / 1e6:.1f} MB")

@@ -127,10 +127,11 @@ def test_packages_of_one_machine_travel(store, packages, tmp_path):
     assert steps.seen == ["fetch python 3.8.1 from the store: 0.0 MB", "fetch own 1 from the store: 0.0 MB"]
     assert locate_packages(store, packages, cache, steps) == found
     assert len(steps.seen) == 2, "what is there is not fetched again"
-    for file in files:
-        file.write_bytes(b"changed")
-    assert locate_packages(store, packages, cache, steps) == found
-    assert [file.read_bytes() for file in files] == [b"interpreter", b"a wheel"]
+    for damage in (Path.unlink, lambda file: file.write_bytes(b"changed")):
+        for file in files:
+            damage(file)
+        assert locate_packages(store, packages, cache, steps) == found
+        assert [file.read_bytes() for file in files] == [b"interpreter", b"a wheel"]
 
 
 def test_a_package_that_changed_since_it_was_locked_stays_here(store, packages):
