@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,12 +17,12 @@ from envpack.server.launch import find_server
 from envpack.server.process import is_free
 from envpack.settings.project import Project
 from envpack.support.errors import ServerError, misuse
+from envpack.support.pool import found_within
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.verification.stub_processes import instances
 
 UTILITIES = Path(__file__).with_name("python") / "triton_python_backend_utils.py"
-_POLL_SECONDS = 0.05
 _RELEASE_SECONDS = 35.0  # to unload a model, for which the client waits 30, and until the debugger has left the port
 WAITING = "envpack: waiting for a debugger at "  # begins the line that the model's process writes
 
@@ -64,12 +63,10 @@ class Debugger:
 
     def release(self, client: Client, server: Server) -> None:
         """Unload the model and wait until the next instance can listen at the port."""
-        until = time.monotonic() + _RELEASE_SECONDS
         with contextlib.suppress(RequestError):  # it may not be loaded
             client.unload(self.model)
         port = self.tools.debug_port
-        while time.monotonic() < until and (instances(server, self.model) or not is_free(port)):
-            time.sleep(_POLL_SECONDS)
+        found_within(_RELEASE_SECONDS, lambda: not instances(server, self.model) and is_free(port))
         if instances(server, self.model):
             what = f"{self.model} is not loaded again, since it stands in the debugger or answers a request"
             raise ServerError("load-timeout", what, "let it go on, or detach the debugger; then save a file again")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import envpack
 from envpack.support.errors import ServerError, UsageError
 from envpack.support.installation import install_command
-from envpack.support.pool import in_background
+from envpack.support.pool import found_within, in_background
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _SETTINGS = {
     "distributed.worker.http.routes": [],
     "distributed.scheduler.worker-ttl": "60s",  # until a worker of this machine that does not answer is lost
 }
-_ANNOUNCED, _PAUSE = 30.0, 0.1  # seconds
+_ANNOUNCED = 30.0  # seconds
 _FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
 _OBJECT = re.compile(r"^in <[^<>]{1,200} object at 0x[0-9a-f]{1,16}>: ")  # which dask puts in front of a cause
 _REMINDER = 10  # seconds between two messages that a scheduler has not answered
@@ -162,8 +162,7 @@ def _admit_workers(client: Client, address: Address, progress: Progress) -> None
     def facts() -> dict[str, dict[str, Any]]:
         return answer(lambda: worker_facts(client), address, progress)
 
-    _wait_for(lambda: bool(facts()), _FIRST_WORKER)
-    if not facts():
+    if not found_within(_FIRST_WORKER, facts):
         what = f"the cluster got no worker within {_FIRST_WORKER} s"
         fix = "start workers: dask worker ADDRESS --nworkers 2 --nthreads 1"
         raise ServerError("no-workers", what, fix, str(address))
@@ -179,13 +178,7 @@ def _admit_workers(client: Client, address: Address, progress: Progress) -> None
     answer(lambda: client.register_plugin(Announcement()), address, progress)
     own = version_ability(envpack.__version__)
     # Another client may have asked the workers only now.
-    _wait_for(lambda: all(own in found for found in abilities_of(facts()).values()), _ANNOUNCED)
-
-
-def _wait_for(is_true: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not is_true() and time.monotonic() < end:
-        time.sleep(_PAUSE)
+    found_within(_ANNOUNCED, lambda: all(own in found for found in abilities_of(facts()).values()))
 
 
 def _distributed(address: Address) -> Any:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sysconfig
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -20,6 +21,7 @@ from envpack.support.progress import Progress, count_bytes
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_Found = TypeVar("_Found")
 _PAUSE = 0.2  # seconds between two looks at whether to end
 _BATCH = 64  # items of a task: one task costs as much as a small file
 
@@ -35,6 +37,14 @@ def usable_cores() -> int:
 def _fill_variables() -> None:
     """Read the variables of this Python, of which two threads that need them first find only some up to Python 3.11."""
     sysconfig.get_config_vars()
+
+
+def found_within(seconds: float, find: Callable[[], _Found], pause: float = 0.05) -> _Found:
+    """What a function finds, which is called again after each pause until that is true or time is up."""
+    until = time.monotonic() + seconds
+    while not (found := find()) and time.monotonic() < until:
+        time.sleep(pause)
+    return found
 
 
 class Pool:

@@ -31,6 +31,7 @@ from envpack.support.errors import InputError, UsageError
 from envpack.support.folders import real_path, shell_fault
 from envpack.support.installation import install_beside
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
+from envpack.support.pool import found_within
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.temp_dirs import temp_dir
@@ -155,9 +156,8 @@ class ServedModels:
         for model in self._loaded - self._ended.keys():
             with contextlib.suppress(RequestError):  # it is gone
                 self._client.unload(model)
-        until = time.monotonic() + (0 if self._ended or not self._loaded else _FINALIZE_SECONDS)
-        while not all(child.dead for child in self._server.children()) and time.monotonic() < until:
-            time.sleep(self._server.poll_seconds)
+        seconds = 0 if self._ended or not self._loaded else _FINALIZE_SECONDS
+        found_within(seconds, lambda: all(child.dead for child in self._server.children()), self._server.poll_seconds)
         self._server.stop(force=True)
         self._running.close()
         self._folders.close()
@@ -218,10 +218,7 @@ class ServedModels:
 
     def _ends(self) -> bool:
         """Whether the server has ended, or does so within a second: its connections end before it is known."""
-        until = time.monotonic() + _MOST_QUIET_SECONDS
-        while not self._server.ended() and time.monotonic() < until:
-            time.sleep(self._server.poll_seconds)
-        return self._server.ended()
+        return found_within(_MOST_QUIET_SECONDS, self._server.ended, self._server.poll_seconds)
 
     def _quiet_log(self, since: int) -> str:
         """The log, once nothing has been added to it for a moment, or after a second."""

@@ -28,7 +28,7 @@ from envpack.server.log import (
     read_model_error,
     threads_limit,
 )
-from envpack.support.pool import in_background
+from envpack.support.pool import found_within, in_background
 from envpack.verification.explanations import explain
 from envpack.verification.fault_catalogue import NOT_REACHED, UNRESOLVED
 from envpack.verification.stub_processes import (
@@ -38,7 +38,6 @@ from envpack.verification.stub_processes import (
     abort_workers,
     dead_stubs,
     describe_exit,
-    found_within,
     instances,
 )
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked

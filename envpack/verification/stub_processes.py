@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath as PosixPath
-from typing import TypeVar
 
 from envpack.server.interface import Process, Server
 from envpack.server.log import StubReport, last_started_stub, restarts, stub_reports
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
+from envpack.support.pool import found_within
 from envpack.support.processes import signal_name
 from envpack.verification.verdict import StubIdentity
 
@@ -25,9 +25,7 @@ _NUMPY = re.compile(r"^(?P<packages>.*/(?:site|dist)-packages)/numpy/")
 _NUMPY_INFO = re.compile(r"^numpy-(?P<version>[^-]+)\.dist-info$")
 _EXTENSION = re.compile(r"-packages/.*\.(?:cpython-3\d+[^/]*|abi3)\.so$")
 _REPORT_SECONDS = 3.0
-_POLL_SECONDS = 0.05
 _ABORT_SECONDS = 2.0
-_Found = TypeVar("_Found")
 _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
@@ -187,14 +185,6 @@ def _abort(server: Server, processes: tuple[Process, ...], find: Callable[[], It
         server.abort(process.pid)
     pids = {process.pid for process in processes}
     found_within(_ABORT_SECONDS, lambda: pids.isdisjoint(process.pid for process in find()))
-
-
-def found_within(seconds: float, find: Callable[[], _Found]) -> _Found:
-    """What a function finds, which is called again and again until that is true or time is up."""
-    until = time.monotonic() + seconds
-    while not (found := find()) and time.monotonic() < until:
-        time.sleep(_POLL_SECONDS)
-    return found
 
 
 def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:

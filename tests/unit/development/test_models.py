@@ -171,7 +171,7 @@ def test_the_next_instance_waits_until_the_last_has_ended(debugger, monkeypatch)
     left, asked, slept = [2, 1], [], []
     client = types.SimpleNamespace(unload=asked.append)
     monkeypatch.setattr(module, "instances", lambda server, model: model == "one" and left and left.pop())
-    monkeypatch.setattr(module.time, "sleep", slept.append)
+    monkeypatch.setattr("time.sleep", slept.append)
     debugger.release(client, None)
     assert (asked, left, len(slept)) == (["one"], [], 2)
 
