@@ -32,7 +32,6 @@ from envpack.server.stale_runs import (
     this_owner,
 )
 from envpack.settings.releases import Release, all_releases
-from envpack.support.errors import Finding
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import protect
 
@@ -63,27 +62,6 @@ class Mount:
         return self.source / inside.relative_to(self.target) if inside.is_relative_to(self.target) else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContainerSettings:
-    """Settings of a server's container."""
-
-    daemon: Daemon
-    image: str
-    served_from: str = "/models"  # path of the model repository in the container
-    same_path_mounts: tuple[Path, ...] = ()  # at the same path as here: environments elsewhere, and libraries
-    backends: Mapping[str, Path] = field(default_factory=dict)  # additional ones, by name
-    environment: Mapping[str, str] = field(default_factory=dict)  # in addition to the default variables
-    arguments: tuple[str, ...] = ()  # additional ones for tritonserver
-    port: int | None = None  # on 127.0.0.1; None lets the daemon select a free one
-    gpu: bool = False
-    pull: bool = False  # the image, if the daemon does not have it
-    shm_bytes: int = 256 << 20  # of /dev/shm
-    memory_bytes: int | None = None  # including /tmp; None sets no limit
-    tmp_bytes: int = 4 << 30  # of /tmp, where the server unpacks environments
-    start_seconds: float = 60.0  # limit for the server's first response
-    keep: bool = False  # later runs do not remove the container as stale
-
-
 def open_homes(mounts: tuple[Mount, ...], folder: Path) -> tuple[Mount, ...]:
     """Homes in place of the image's that have a mount below them: only their owners may enter the image's."""
     homes = set()
@@ -102,7 +80,7 @@ def open_homes(mounts: tuple[Mount, ...], folder: Path) -> tuple[Mount, ...]:
     return tuple(Mount(folder / home[1:], home) for home in sorted(homes))
 
 
-def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], http_port: int) -> dict[str, Any]:
+def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http_port: int) -> dict[str, Any]:
     """Keyword arguments for ``containers.create`` of the Docker SDK.
 
     The root file system is read-only. ``/tmp`` is a tmpfs without ``noexec``, since the server unpacks environments
@@ -111,32 +89,32 @@ def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], ht
     import docker
 
     options: dict[str, Any] = {
-        "labels": {LABEL: this_owner()} | ({KEPT_LABEL: "yes"} if settings.keep else {}),
+        "labels": {LABEL: this_owner()} | ({KEPT_LABEL: "yes"} if runtime.keep else {}),
         "read_only": True,
-        "tmpfs": {"/tmp": f"exec,mode=1777,size={settings.tmp_bytes}"},  # noqa: S108
+        "tmpfs": {"/tmp": f"exec,mode=1777,size={runtime.tmp_bytes}"},  # noqa: S108
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
-        "user": _user(settings.daemon),
-        "init": settings.daemon.name == "docker",  # podman's init is a separate package, which is often missing
+        "user": _user(runtime.daemon),
+        "init": runtime.daemon.name == "docker",  # podman's init is a separate package, which is often missing
         "pids_limit": _MOST_PROCESSES,
-        "ulimits": [docker.types.Ulimit(name=name, soft=most, hard=most) for name, most in _limits(settings).items()],
-        "shm_size": settings.shm_bytes,
-        "ports": {f"{http_port}/tcp": ("127.0.0.1", settings.port)},
-        "environment": {"HOME": HOME, **settings.environment},
+        "ulimits": [docker.types.Ulimit(name=name, soft=most, hard=most) for name, most in _limits(runtime).items()],
+        "shm_size": runtime.shm_bytes,
+        "ports": {f"{http_port}/tcp": ("127.0.0.1", runtime.port)},
+        "environment": {"HOME": HOME, **runtime.environment},
         "mounts": [docker.types.Mount(m.target, str(m.source), type="bind", read_only=True) for m in mounts],
     }
-    if settings.memory_bytes is not None:
+    if runtime.memory_bytes is not None:
         # With swap equal to memory no swap is available: a model that is too large is killed instead of slowed down.
-        options |= {"mem_limit": settings.memory_bytes, "memswap_limit": settings.memory_bytes}
-    if settings.gpu:
-        options |= _gpu(settings.daemon.name)
+        options |= {"mem_limit": runtime.memory_bytes, "memswap_limit": runtime.memory_bytes}
+    if runtime.gpu:
+        options |= _gpu(runtime.daemon.name)
     return options
 
 
-def _limits(settings: ContainerSettings) -> dict[str, int]:
+def _limits(runtime: ContainerRuntime) -> dict[str, int]:
     """No core dumps, and no limit above our own; without a number, podman requests the highest of processes."""
     limits = {"nofile": _at_most(_MOST_FILES, resource.RLIMIT_NOFILE), "core": 0}
-    if settings.daemon.name == "podman":
+    if runtime.daemon.name == "podman":
         limits["nproc"] = _at_most(_MOST_PROCESSES, resource.RLIMIT_NPROC)
     return limits
 
@@ -266,11 +244,27 @@ class ContainerServer(ContainerProcfs):
                 self._written.write(chunk)
 
 
-class ContainerRuntime(ContainerSettings):
+@dataclass(frozen=True, kw_only=True)
+class ContainerRuntime:
     """Runs a server in a container; implements `envpack.server.interface.Runtime`."""
 
-    default_stub: Path | None = None
-    instead_of: Finding | None = None
+    default_stub = None
+    instead_of = None
+    daemon: Daemon
+    image: str
+    served_from: str = "/models"  # path of the model repository in the container
+    same_path_mounts: tuple[Path, ...] = ()  # at the same path as here: environments elsewhere, and libraries
+    backends: Mapping[str, Path] = field(default_factory=dict)  # additional ones, by name
+    environment: Mapping[str, str] = field(default_factory=dict)  # in addition to the default variables
+    arguments: tuple[str, ...] = ()  # additional ones for tritonserver
+    port: int | None = None  # on 127.0.0.1; None lets the daemon select a free one
+    gpu: bool = False
+    pull: bool = False  # the image, if the daemon does not have it
+    shm_bytes: int = 256 << 20  # of /dev/shm
+    memory_bytes: int | None = None  # including /tmp; None sets no limit
+    tmp_bytes: int = 4 << 30  # of /tmp, where the server unpacks environments
+    start_seconds: float = 60.0  # limit for the server's first response
+    keep: bool = False  # later runs do not remove the container as stale
 
     @property
     def name(self) -> str:

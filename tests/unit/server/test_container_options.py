@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server.container import ContainerSettings, Mount, container_options, open_homes, without_mounts
+from envpack.server.container import ContainerRuntime, Mount, container_options, open_homes, without_mounts
 from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 
@@ -17,7 +17,7 @@ MOUNTS = (Mount(Path("/data/models"), "/models"), Mount(Path("/opt/envs"), "/opt
 
 def options(daemon="docker", **changes):
     daemon = daemon if isinstance(daemon, Daemon) else Daemon(None, daemon, "unix:///socket")
-    settings = ContainerSettings(daemon=daemon, image="triton:24.10", **changes)
+    settings = ContainerRuntime(daemon=daemon, image="triton:24.10", **changes)
     return container_options(settings, MOUNTS, 8000)
 
 
@@ -149,6 +149,6 @@ def test_paths_of_a_mount_on_both_sides():
 
 
 def test_an_images_defaults():
-    settings = ContainerSettings(daemon=Daemon(None, "docker", ""), image="triton:24.10")
+    settings = ContainerRuntime(daemon=Daemon(None, "docker", ""), image="triton:24.10")
     assert (settings.served_from, settings.port, settings.start_seconds) == ("/models", None, 60)
     assert (settings.gpu, settings.pull, settings.keep) == (False, False, False)
