@@ -42,6 +42,7 @@ _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<li
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
 _FIRST_LOAD = re.compile(r"^I\d{4} .*\bmodel_lifecycle\.cc:\d+\] \"?loading: ", re.MULTILINE)
 _NOT_POLLED = re.compile(r"failed to load '.+', failed to poll from model repository")
+_NOT_CALLED = re.compile(r"TypeError: (?:TritonPythonModel\.)?finalize\(\) ")  # with the parameters that it has
 _LAUNCH = re.compile(r"Starting Python backend stub")
 
 
@@ -65,7 +66,8 @@ class ModelError:
     """A model's exception, from the server's error message."""
 
     reason: str  # the exception in one line, for example "ValueError: boom"
-    frames: tuple[str, ...]  # `file:line in function`, only files in the model's folder, innermost last
+    # `file:line in function`, only files in the model's folder, innermost last; each once, also of a recursion.
+    frames: tuple[str, ...]
     text: str  # the complete message
 
 
@@ -86,7 +88,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
     lines = [line.strip() for line in head.splitlines() if line.strip()] or [_NO_REASON]
     reason = one_line(" ".join(lines)) if lines[0].endswith(":") else lines[0]
-    return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(frames)), body)
+    return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(dict.fromkeys(frames))), body)
 
 
 def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
     own = [match for match in matches if _is_of_the_model(match["file"], model_folder)]
     if not own and any(map(_OF_AN_EVENT_LOOP.search, lines)):
         return ()  # a coroutine that waits is on no stack
-    return tuple(f"{match['file']}:{match['line']} in {match['function']}" for match in own or matches)
+    return tuple(dict.fromkeys(f"{match['file']}:{match['line']} in {match['function']}" for match in own or matches))
 
 
 def _is_of_the_model(file: str, model_folder: str) -> bool:
@@ -180,7 +182,7 @@ def request_failures(log: str) -> dict[str, str]:
 
 def failures_to_finalize(log: str) -> tuple[str, ...]:
     """The messages in which ``finalize`` raised an exception, for `read_model_error`; no client receives them."""
-    return tuple(text for _, text in _messages(log) if "): finalize" in text)
+    return tuple(text for _, text in _messages(log) if "): finalize" in text or _NOT_CALLED.match(text))
 
 
 def not_unloaded(log: str) -> tuple[str, ...]:

@@ -102,14 +102,12 @@ MODEL_FAULTS = (
     ),
     Fault(
         "interface-broken",
-        "define a class TritonPythonModel in model.py",
-        raised=r"AttributeError: module '[^'\n]{1,300}' has no attribute 'TritonPythonModel'",
-        reported=r"has no attribute 'TritonPythonModel'",
-    ),
-    Fault(
-        "interface-broken",
-        "add the method execute(self, requests) to TritonPythonModel",
-        reported=r"does not implement `execute` method",
+        "define a class TritonPythonModel in model.py with the method execute(self, requests), and where it needs them"
+        " initialize(self, args) and finalize(self)",
+        raised=r"AttributeError: module '[^'\n]{1,300}' has no attribute 'TritonPythonModel'"
+        # Below Python 3.10 without the class, and then only if the server made the call, so that no trace follows.
+        r"|TypeError: (?:TritonPythonModel\.|(?=.{1,300}\Z))(?:initialize|execute|finalize)\(\) (?:takes|missing) ",
+        reported=r"has no attribute 'TritonPythonModel'|does not implement `execute` method",
     ),
     Fault(
         "interface-broken",

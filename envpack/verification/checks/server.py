@@ -24,6 +24,7 @@ from envpack.support.placed_files import STUB_NAME
 from envpack.support.pool import in_background
 from envpack.support.text import printable
 from envpack.verification.checks.compared import LEFT_BEHIND
+from envpack.verification.explanations import explain
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
 from envpack.verification.loading import request_load, suggest_fix
 from envpack.verification.stub_processes import is_template, living_stubs, model_of
@@ -260,13 +261,17 @@ def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check |
     """Only shown if `finalize` of a model raised an exception, or its process crashed or hung then, which only the
     server's log reports: a warning
     """
-    raised = {
-        f"{model.name} raised an exception in finalize: {error.reason}": error.frames
-        for text, model in itertools.product(failures_to_finalize(log), models)
-        if (error := read_model_error(text, server.server_path(model.folder))).frames
-    }
-    found = [*raised, *faults_of_unloaded(log)]
-    fix = suggest_fix(next(iter(raised.values()))) if raised else _ENDS_BADLY
+    fixes = dict[str, str]()
+    for text in failures_to_finalize(log):
+        errors = ((model.name, read_model_error(text, server.server_path(model.folder))) for model in models)
+        named = next((entry for entry in errors if entry[1].frames), None)
+        if named is None and "At:" in text:  # of a model that is not verified
+            continue
+        name, error = named or (models[0].name if len(models) == 1 else "a model", read_model_error(text, ""))
+        what = f"{name} raised an exception in finalize: {error.reason}"
+        fixes[what] = explain(error.text, "load-failed")[1] or suggest_fix(error.frames)
+    found = [*fixes, *faults_of_unloaded(log)]
+    fix = next(iter(fixes.values()), _ENDS_BADLY)
     return warning("finalize", "; ".join(found), fix) if found else None
 
 

@@ -53,7 +53,7 @@ ENTRIES = (
         lambda s: s.code("class TritonPythonModel:\n    def initialize(self, args):\n        pass\n"),
         "interface-broken",
         "does not implement `execute` method",
-        "add the method execute(self, requests) to TritonPythonModel",
+        "define a class TritonPythonModel in model.py with the method execute(self, requests)",
         step="inference",
     ),
     by_verify(

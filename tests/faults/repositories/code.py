@@ -127,6 +127,14 @@ ENTRIES = (
         "define a class TritonPythonModel in model.py",
     ),
     by_verify(
+        "initialize-without-args",
+        "`initialize` has other parameters than the server gives it",
+        lambda s: s.code("class TritonPythonModel:\n    def initialize(self):\n        pass\n"),
+        "interface-broken",
+        "initialize() takes 1 positional argument but 2 were given",
+        "initialize(self, args) and finalize(self)",
+    ),
+    by_verify(
         "initialize-raises",
         "`initialize` raises",
         written(initialize="raise RuntimeError('no weights')"),

@@ -36,6 +36,16 @@ def test_a_traceback_is_trimmed_to_the_model():
     assert error.frames == ("/repo/boom/1/model.py:4 in initialize", "/repo/boom/1/model.py:6 in helper")
 
 
+def test_each_line_of_a_recursion_is_named_once():
+    trace = "  /repo/boom/1/model.py(9): even\n  /repo/boom/1/model.py(6): odd\n" * 400
+    text = f"RecursionError: maximum recursion depth exceeded\n\nAt:\n{trace}  /repo/boom/1/model.py(4): execute\n"
+    assert read_model_error(text, "/repo/boom").frames == (
+        "/repo/boom/1/model.py:4 in execute",
+        "/repo/boom/1/model.py:6 in odd",
+        "/repo/boom/1/model.py:9 in even",
+    )
+
+
 def test_a_load_of_several_versions_is_explained_by_the_first_that_fails():
     other = (
         "version 2 is at UNAVAILABLE state: Internal: KeyError: 'x'\n\nAt:\n  /repo/boom/2/model.py(9): initialize\n;\n"

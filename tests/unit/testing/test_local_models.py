@@ -159,7 +159,7 @@ def test_a_load_that_fails_for_a_known_reason_has_the_fix_that_a_server_has(repo
     repository.add("m", "raise ValueError(\"module '1.model' has no attribute 'TritonPythonModel'\")\n")
     with pytest.raises(ModelError) as raised:
         load("m")
-    assert raised.value.fix == "define a class TritonPythonModel in model.py"
+    assert raised.value.fix.startswith("define a class TritonPythonModel in model.py")
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(repository, load, models):

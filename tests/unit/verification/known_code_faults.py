@@ -18,6 +18,13 @@ OF_CODE = [
         },
     ),
     (
+        ("interface-broken", "initialize(self, args) and finalize(self)"),
+        {
+            "raised": ["TypeError: TritonPythonModel.initialize() takes 1 positional argument but 2 were given"],
+            "reported": ["Python model file m.py does not implement `execute` method."],
+        },
+    ),
+    (
         ("interface-broken", "adds this name when it has imported the model: use it in methods alone"),
         {
             "raised": [
@@ -25,10 +32,6 @@ OF_CODE = [
                 "AttributeError: module 'triton_python_backend_utils' has no attribute 'InferenceRequest'",
             ],
         },
-    ),
-    (
-        ("interface-broken", "add the method execute(self, requests)"),
-        {"reported": ["Python model file m.py does not implement `execute` method."]},
     ),
     (
         ("interface-broken", "return the configuration at the end of auto_complete_config"),

@@ -404,3 +404,10 @@ def test_a_host_that_is_tried_again_and_again_is_known_by_the_lines_of_the_libra
 @every_row("text", ["OSError: '/data/x' is broken", "OSError: /data/x' is broken", "OSError: ${x}' is broken"])
 def test_a_path_in_an_error_of_another_library_is_no_name_on_the_hub(text):
     assert explain(text + TRACE, "load-failed") == ("load-failed", "")
+
+
+@every_row(("trace", "expected"), [("", "interface-broken"), (TRACE, "load-failed")])
+def test_a_call_that_names_no_class_is_the_servers_only_without_a_trace(trace, expected):
+    """Below Python 3.10; with a trace it can be of any execute() that the model calls, as that of a database."""
+    text = "TypeError: execute() missing 1 required positional argument: 'context'"
+    assert explain(text + trace, "load-failed")[0] == expected

@@ -348,6 +348,16 @@ def test_each_model_that_raises_in_finalize_is_named_once():
     assert check.fix == "correct the model's code at /srv/m/1/model.py:16"
 
 
+@pytest.mark.parametrize(("names", "whose"), [(["m"], "m"), (["m", "n"], "a model")])
+def test_a_finalize_with_other_parameters_is_a_warning(names, whose):
+    """It is not called, so no line of a model's code is named."""
+    text = "TypeError: TritonPythonModel.finalize() missing 1 required positional argument: 'args'"
+    models = [SimpleNamespace(name=name, folder=f"/srv/{name}") for name in names]
+    check = check_finalize(SimpleNamespace(server_path=str), models, f"{LOGGED}{json.dumps(text)}\n")
+    assert (check.status, check.evidence) == ("warning", f"{whose} raised an exception in finalize: {text}")
+    assert "finalize(self)" in check.fix
+
+
 def test_an_unloaded_model_that_did_not_end_by_itself_is_named():
     how = "ends although its atexit functions have not returned within 5 s"
     check = check_finalize(SimpleNamespace(server_path=str), [], f"envpack stub: 'm_0' {how}\n")
