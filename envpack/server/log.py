@@ -66,19 +66,24 @@ class ModelError:
     """A model's exception, from the server's error message."""
 
     reason: str  # the exception in one line, for example "ValueError: boom"
-    # `file:line in function`, only files in the model's folder, innermost last; each once, also of a recursion.
-    frames: tuple[str, ...]
+    frames: tuple[str, ...]  # `file:line in function`, only files in the model's folder, innermost last
     text: str  # the complete message
 
 
 def stated(error: str) -> str:
-    """The text of an error, which a model can leave empty: then it reads like none."""
-    return error if error.strip() else _NO_REASON
+    """The text of an error, which a model can leave empty: then it reads like none. A recursion has each frame once."""
+    lines, frames = list[str](), set[str]()
+    for line in error.split("\n"):
+        if line not in frames:
+            lines.append(line)
+        if _FRAME.match(line):
+            frames.add(line)
+    return "\n".join(lines) if error.strip() else _NO_REASON
 
 
 def read_model_error(text: str, model_folder: str) -> ModelError:
     """Parse the error message of a failed load or inference request; of a load of several versions, of the first."""
-    first = _NEXT_VERSION.split(clipped(text, _LONGEST_ERROR), maxsplit=1)[0]
+    first = _NEXT_VERSION.split(clipped(stated(text), _LONGEST_ERROR), maxsplit=1)[0]
     body = _LOAD_PREFIX.sub("", first).strip().rstrip(";").strip()
     head, _, trace = body.partition("\n\nAt:\n")
     frames = []
@@ -88,7 +93,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
     lines = [line.strip() for line in head.splitlines() if line.strip()] or [_NO_REASON]
     reason = one_line(" ".join(lines)) if lines[0].endswith(":") else lines[0]
-    return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(dict.fromkeys(frames))), body)
+    return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(frames)), body)
 
 
 def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:

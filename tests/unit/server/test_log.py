@@ -10,6 +10,7 @@ from envpack.server.log import (
     read_abort_frames,
     read_model_error,
     request_failures,
+    stated,
     stub_reports,
 )
 
@@ -44,6 +45,12 @@ def test_each_line_of_a_recursion_is_named_once():
         "/repo/boom/1/model.py:6 in odd",
         "/repo/boom/1/model.py:9 in even",
     )
+    assert [line.strip() for line in stated(text).splitlines()[2:]] == [
+        "At:",
+        "/repo/boom/1/model.py(9): even",
+        "/repo/boom/1/model.py(6): odd",
+        "/repo/boom/1/model.py(4): execute",
+    ]
 
 
 def test_a_load_of_several_versions_is_explained_by_the_first_that_fails():
