@@ -39,6 +39,7 @@ from envpack.verification.verdict import Check, unchecked
 NO_INPUTS = "neither config.pbtxt nor the model names an input"
 DECLARE_THEM = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
 _WITHOUT_PARAMETERS = "let execute do without parameters of requests, as samples have none: parameters.get(KEY, …)"
+_OF_OTHERS = "log response.error().message() of the models that it calls, where response.has_error()"
 _OF_A_MODEL = 500  # status of its errors
 _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
 
@@ -88,6 +89,8 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         fix = _WITHOUT_PARAMETERS if needs_more else record_sample(model)
         if UNRESOLVED.search(refusal):  # the input may name what is downloaded
             fix = f"{NOT_REACHED}; or {fix}"
+        if NO_TENSOR in refusal:  # only of a model that sends requests to others
+            fix = f"{_OF_OTHERS}; or {fix}"
         return NoRequest(unchecked("infer", why, fix), refusal)
     requests = tuple(generate_requests(config, filling))
     # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.

@@ -145,7 +145,9 @@ def test_a_model_that_refuses_everything_needs_a_sample(verdicts):
 def test_a_tensor_that_a_refused_request_does_not_return_is_no_fault_of_the_caller(verdicts):
     verdict = verdicts["asks_picky"]
     assert (verdict.ok, verdict.complete) == (True, False)
-    assert "'NoneType' object has no attribute 'as_numpy'" in check(verdict, "infer").evidence
+    infer = check(verdict, "infer")
+    assert "'NoneType' object has no attribute 'as_numpy'" in infer.evidence
+    assert "where response.has_error(); or record a sample" in infer.fix
 
 
 def test_a_file_that_the_input_names_is_none_of_the_model(verdicts):

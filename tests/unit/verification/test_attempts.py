@@ -130,6 +130,12 @@ def test_a_model_that_waits_long_for_a_host_may_need_the_host_or_a_sample(server
     assert (check.status, check.fix) == ("unchecked", f"{NOT_REACHED}; or {record_sample(model)}")
 
 
+def test_a_model_whose_calls_fail_may_have_the_reason_in_their_responses(server, model):
+    (model.folder / "1/model.py").write_text("answer = pb_utils.InferenceRequest(model_name='n').exec()\n")
+    check = judge(server, error=RequestError(NO_TENSOR, status=500)).judge(model).checks[-1]
+    assert (check.status, check.fix.endswith(f"has_error(); or {record_sample(model)}")) == ("unchecked", True)
+
+
 ABSENT = "ModuleNotFoundError: No module named 'cv2'"
 TRACED = f'Traceback (most recent call last):\n  File "/m/model.py", line 9, in execute\n    import cv2\n{ABSENT}\n'
 
