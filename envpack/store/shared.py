@@ -94,11 +94,8 @@ class SharedStore:
 
     def fetch(self, record: Record, file: Path, progress: Progress) -> None:
         """Download the content of a record into a file; see `envpack.store.blobs.download`."""
-        self.fetch_blobs(record.blobs, file, progress)
-
-    def fetch_blobs(self, blobs: Sequence[Blob], file: Path, progress: Progress) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        download(self.objects, blobs, file, progress)
+        download(self.objects, record.blobs, file, progress)
 
     def read(self, record: Record, most: int) -> bytes:
         """The content of a record that is small, which is read once.

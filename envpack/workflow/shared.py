@@ -18,7 +18,7 @@ from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, wheel_not_here
 from envpack.requirements.location import can_read, local_file
 from envpack.requirements.model import CondaPackage, PipPackage
-from envpack.store.records import MOST_BYTES, Blob, Record
+from envpack.store.records import MOST_BYTES, Record
 from envpack.store.shared import SharedStore
 from envpack.stub.build import Stub, build_stub, find_stub, keep_stub
 from envpack.stub.recipe import Cell
@@ -280,27 +280,27 @@ def locate_packages(store: SharedStore, lock: Lock, cache: Path, progress: Progr
 
 
 def _located(store: SharedStore, package: _Package, cache: Path, progress: Progress) -> _Package:
-    for name, blob in _missing(store, package):
+    for name, record in _missing(store, package):
         is_conda = isinstance(package, CondaPackage)
-        folder = cache_folder("channel" if is_conda else "wheels", cache) / blob.sha256[:16]
+        folder = cache_folder("channel" if is_conda else "wheels", cache) / package.sha256[:16]
         file = f"{package.subdir}/{name}" if isinstance(package, CondaPackage) else name
         with storage_errors(folder), being_made(folder):
-            if not (folder / file).is_file() or sha256_of(folder / file) != blob.sha256:
+            if not (folder / file).is_file() or sha256_of(folder / file) != package.sha256:
                 with replaced_folder(folder) as partial:
                     progress.begin(f"fetch {package.name} {package.version} from the store")
-                    store.fetch_blobs([blob], partial / file, progress)
-                    progress.end(f"{blob.size / 1e6:.1f} MB")
+                    store.fetch(record, partial / file, progress)
+                    progress.end(f"{record.size / 1e6:.1f} MB")
                     if is_conda:
-                        describe_package(partial, partial / file, blob.sha256)
+                        describe_package(partial, partial / file, package.sha256)
         return dataclasses.replace(package, url=(folder / file).as_uri())
     return package
 
 
-def _missing(store: SharedStore, package: CondaPackage | PipPackage) -> Iterator[tuple[str, Blob]]:
-    """Name and blob of a package whose file is not on this machine, if the store has it."""
+def _missing(store: SharedStore, package: CondaPackage | PipPackage) -> Iterator[tuple[str, Record]]:
+    """The file's name and the record of a package whose file is not on this machine, if the store has it."""
     file = local_file(package.url)
     if file is None or file.name in ("", "..") or can_read(file) or not package.sha256:
         return
     record = store.find("package", package.sha256)
-    if record is not None and len(record.blobs) == 1 and record.blobs[0].sha256 == package.sha256:
-        yield file.name, record.blobs[0]
+    if record is not None and [blob.sha256 for blob in record.blobs] == [package.sha256]:
+        yield file.name, record
