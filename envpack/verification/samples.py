@@ -26,6 +26,7 @@ from envpack.verification.verdict import SampleCount
 
 SAMPLES_FILE = Path("envpack/smoke.json")
 _KEYS = {"data", "validation_data", "envpack"}
+_OF_A_REQUEST = {"inputs", "outputs", "id"}  # of which the last two change nothing that is compared
 _TOLERANCE = {"rtol", "atol"}
 _SETTINGS = {*_TOLERANCE, "outputs", "minimum_match", "noun"}
 _FORMS = (
@@ -71,7 +72,7 @@ class Samples:
 
 
 def read_samples(file: Path, config: ServedConfig) -> Samples:
-    """Read a model's samples, in the format of perf_analyzer's ``--input-data``."""
+    """Read a model's samples, in the format of perf_analyzer's ``--input-data``, or from the body of a request."""
     place = Location(file, kind="bad-samples")
     try:
         return _read(read_json(file), config)
@@ -82,7 +83,7 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
         raise place.at(error.lineno if isinstance(error, json.JSONDecodeError) else 0).error(
             f"invalid samples: {reason}",
             hint="the format is perf_analyzer's --input-data: "
-            '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}',
+            '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}, or the body of a request to a server',
         ) from error
 
 
@@ -95,7 +96,7 @@ def unreadable_samples(file: Path, error: OSError) -> InputError:
 def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     if not isinstance(content, dict):
         raise TypeError("the document is no JSON object")
-    _refuse_others(content, _KEYS, "")
+    content = _document(content, config)
     data = _streams(content["data"], "data", config)
     expected = _answers(content["validation_data"], config) if "validation_data" in content else None
     if expected is not None and [len(stream) for stream in expected] != [len(stream) for stream in data]:
@@ -113,6 +114,29 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
             wanted = _expected(answer, known_outputs, f"validation_data{where}", config)
             samples.append(Sample(inputs, wanted, in_sequence(number if config.in_sequences else 0, step, len(stream))))
     return _with_settings(tuple(samples), content.get("envpack", {}), known_outputs)
+
+
+def _document(content: Mapping[str, Any], config: ServedConfig) -> dict[str, Any]:
+    """A document of samples; the body of a request over KServe's HTTP has one for each item of its batch."""
+    if "inputs" not in content:
+        _refuse_others(content, _KEYS, "")
+        return dict(content)
+    _refuse_others(content, _OF_A_REQUEST, " of a request")
+    entries: list[dict[str, Any]] = []
+    types = {entry.name: entry.datatype for entry in config.inputs}
+    for tensor in content["inputs"]:
+        name, shape, data = tensor["name"], _given_dims(tensor["shape"]), _flat(tensor["data"])
+        if tensor["datatype"] != types.get(name, tensor["datatype"]):
+            raise ValueError(f"{name} has the datatype {tensor['datatype']}, and the model takes {types[name]}")
+        items, shape = (shape[0], shape[1:]) if config.batched and shape else (1, shape)
+        if not entries and items <= len(data):
+            entries = [{} for _ in range(items)]
+        if items != len(entries) or math.prod(shape) * items != len(data):
+            raise ValueError(f"{len(data)} elements of {name} do not fill the shape {tensor['shape']}")
+        for at, entry in enumerate(entries):
+            length = math.prod(shape)
+            entry[name] = {"content": data[at * length : (at + 1) * length], "shape": list(shape)}
+    return {"data": entries}
 
 
 def _expected(answer: object, known: Mapping[str, TensorConfig], where: str, config: ServedConfig) -> Responses | None:
@@ -297,7 +321,7 @@ def add_samples(file: Path, config: ServedConfig, answered: Sequence[tuple[Seque
     content: dict[str, Any] = {"data": [], "validation_data": []}
     if file.exists():
         read_samples(file, config)  # what is wrong with it is an error of its own
-        content = read_json(file)
+        content = _document(read_json(file), config)
     output, said = reported_error(tuple(outputs for _, responses in answered for outputs in responses))
     if said:
         hint = "give an input that the model accepts; if an error is right, write the sample by hand"

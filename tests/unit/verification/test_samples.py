@@ -10,6 +10,7 @@ from envpack.server.tensors import Tensor, Tolerance, read_served_config
 from envpack.support.errors import InputError
 from envpack.verification.requests import generate_requests, inputs_too_large
 from envpack.verification.samples import read_samples
+from tests.tables import every_row
 
 CONFIG = read_served_config(
     {
@@ -27,6 +28,43 @@ def read(tmp_path, content, config=CONFIG):
     file = tmp_path / "smoke.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     return read_samples(file, config)
+
+
+def request(*tensors, **more):
+    keys = ("name", "datatype", "shape", "data")
+    return {"inputs": [dict(zip(keys, tensor, strict=True)) for tensor in tensors], **more}
+
+
+TEXT = ("TEXT", "BYTES", [2, 1], ["a", "b"])
+
+
+def test_the_body_of_a_request_has_a_sample_for_each_item_of_its_batch(tmp_path):
+    body = request(("IN", "FP32", [2, 1, 2], [[[1, 2]], [[3, 4]]]), TEXT, id="7", outputs=[{"name": "OUT"}])
+    assert read(tmp_path, body) == read(
+        tmp_path, {"data": [{"IN": [1, 2], "TEXT": ["a"]}, {"IN": [3, 4], "TEXT": ["b"]}]}
+    )
+    unbatched = replace(CONFIG, largest_batch=0)
+    assert [len(sample.inputs[0].data) for sample in read(tmp_path, request(TEXT), unbatched).samples] == [2]
+
+
+@every_row(
+    ("body", "message"),
+    [
+        (request(("IN", "FP64", [1, 1, 2], [1, 2])), "IN has the datatype FP64, and the model takes FP32"),
+        (request(("OTHER", "FP32", [1, 1], [1])), "data[0]: the model has no tensor 'OTHER', only IN, TEXT"),
+        (request(("IN", "FP32", [1 << 40, 1, 2], [1, 2])), "2 elements of IN do not fill the shape [1099511627776, 1"),
+        (request(("IN", "FP32", [1, 1, 2], [1])), "1 elements of IN do not fill the shape [1, 1, 2]"),
+        (request(TEXT, ("IN", "FP32", [1, 1, 2], [1, 2])), "2 elements of IN do not fill the shape [1, 1, 2]"),
+        (request(("IN", "FP32", [0, 1, 2], [])), "data is empty"),
+        (request(TEXT, parameters={"sequence_id": 1}), "unknown key 'parameters' of a request; known: id, inputs, o"),
+        ({"inputs": [{"name": "TEXT", "datatype": "BYTES", "shape": [1, 1]}]}, "'data' is missing"),
+        ({"inputs": {"IN": [1]}}, "string indices must be integers"),
+    ],
+)
+def test_a_request_that_the_server_would_not_read_so_is_no_sample(tmp_path, body, message):
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, body)
+    assert raised.value.message.startswith(f"invalid samples: {message}")
 
 
 def test_every_notation_of_a_tensor(tmp_path):
