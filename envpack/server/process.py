@@ -56,6 +56,11 @@ class ProcessServer:
     """A server that runs as a child process; created by `ProcessRuntime.start`."""
 
     poll_seconds = 0.05
+    watched = staticmethod(procfs.watched_by)
+    mapped_files = staticmethod(procfs.mapped_files)
+    written_files = staticmethod(proc.written_files)
+    variables = staticmethod(proc.variables)
+    memory_bytes = staticmethod(procfs.memory_bytes)
 
     def __init__(self, supervisor: Supervisor, pid: int, port: int, home: Path) -> None:
         self._supervisor = supervisor
@@ -86,27 +91,12 @@ class ProcessServer:
     def children(self, of: int | None = None) -> tuple[Process, ...]:
         return procfs.children_of(self.pid if of is None else of)
 
-    def watched(self, pid: int) -> tuple[Process, ...]:
-        return procfs.watched_by(pid)
-
     def orphans(self) -> tuple[Process, ...]:
         children = procfs.children_of(self._supervisor.pid)
         return tuple(child for child in children if child.pid != self.pid and not child.dead)
 
-    def mapped_files(self, pid: int) -> tuple[str, ...]:
-        return procfs.mapped_files(pid)
-
-    def written_files(self, pid: int) -> tuple[str, ...]:
-        return proc.written_files(pid)
-
     def executable(self, pid: int) -> str:
         return proc.link(pid, "exe")
-
-    def variables(self, pid: int) -> dict[str, str]:
-        return proc.variables(pid)
-
-    def memory_bytes(self, pid: int) -> int:
-        return procfs.memory_bytes(pid)
 
     def at_process_limit(self) -> bool:
         return procfs.at_process_limit(self.pid)
