@@ -42,7 +42,7 @@ _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<li
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
 _FIRST_LOAD = re.compile(r"^I\d{4} .*\bmodel_lifecycle\.cc:\d+\] \"?loading: ", re.MULTILINE)
 _NOT_POLLED = re.compile(r"failed to load '.+', failed to poll from model repository")
-_NOT_CALLED = re.compile(r"TypeError: (?:TritonPythonModel\.)?finalize\(\) ")  # with the parameters that it has
+_NOT_CALLED = re.compile(r"TypeError: (?:TritonPythonModel\.)?finalize\(\) ")  # which takes other parameters than none
 _LAUNCH = re.compile(r"Starting Python backend stub")
 
 

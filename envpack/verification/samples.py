@@ -122,6 +122,8 @@ def _document(content: Mapping[str, Any], config: ServedConfig) -> dict[str, Any
         _refuse_others(content, _KEYS, "")
         return dict(content)
     _refuse_others(content, _OF_A_REQUEST, " of a request")
+    if not isinstance(content["inputs"], list) or not all(isinstance(tensor, dict) for tensor in content["inputs"]):
+        raise TypeError("inputs must be a list of objects with name, datatype, shape and data")
     entries: list[dict[str, Any]] = []
     types = {entry.name: entry.datatype for entry in config.inputs}
     for tensor in content["inputs"]:

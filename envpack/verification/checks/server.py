@@ -26,7 +26,7 @@ from envpack.support.text import printable
 from envpack.verification.checks.compared import LEFT_BEHIND
 from envpack.verification.explanations import explain
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
-from envpack.verification.loading import request_load, suggest_fix
+from envpack.verification.loading import locate, request_load, suggest_fix
 from envpack.verification.stub_processes import is_template, living_stubs, model_of
 from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
 
@@ -269,7 +269,7 @@ def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check |
             continue
         name, error = named or (models[0].name if len(models) == 1 else "a model", read_model_error(text, ""))
         what = f"{name} raised an exception in finalize: {error.reason}"
-        fixes[what] = explain(error.text, "load-failed")[1] or suggest_fix(error.frames)
+        fixes[what] = locate(explain(error.text, "load-failed")[1], error.frames) or suggest_fix(error.frames)
     found = [*fixes, *faults_of_unloaded(log)]
     fix = next(iter(fixes.values()), _ENDS_BADLY)
     return warning("finalize", "; ".join(found), fix) if found else None

@@ -58,7 +58,7 @@ def test_the_body_of_a_request_has_a_sample_for_each_item_of_its_batch(tmp_path)
         (request(("IN", "FP32", [0, 1, 2], [])), "data is empty"),
         (request(TEXT, parameters={"sequence_id": 1}), "unknown key 'parameters' of a request; known: id, inputs, o"),
         ({"inputs": [{"name": "TEXT", "datatype": "BYTES", "shape": [1, 1]}]}, "'data' is missing"),
-        ({"inputs": {"IN": [1]}}, "string indices must be integers"),
+        ({"inputs": {"IN": [1]}}, "inputs must be a list of objects with name, datatype, shape and data"),
     ],
 )
 def test_a_request_that_the_server_would_not_read_so_is_no_sample(tmp_path, body, message):
