@@ -86,7 +86,8 @@ def check_together(model: LoadedModel, samples: Samples | None, filling: Filling
     items as it has, and let no answer depend on the length of other requests; keep
     nothing of a request in `self`, in a buffer that responses share, or in a file with a fixed name; forget what
     belongs to a sequence when it ends, and when another begins with its id; and answer a request that cannot be served
-    with an error of its own instead of an exception, which fails its neighbours too.
+    with an error of its own instead of an exception, which fails its neighbours too. With the strategy `direct` for
+    sequences, the server fills batches up with requests whose `correlation_id()` is 0: answer them, and keep nothing.
     """
     alone = _Alone(model, from_user=samples is not None)
     conversations = list(alone.ask(_requests(model.config, samples, filling)))
