@@ -238,7 +238,11 @@ class Session:
         model = self._models.model(change.model)
         if change.of_requirements or change.model not in self._built:
             return True
-        return model is not None and model.environment != self._built[change.model]
+        if model is None:
+            return False
+        place = model.environment
+        was_removed = model.has_own_environment and place is not None and not place.exists()
+        return was_removed or place != self._built[change.model]
 
     def _build(self, name: str) -> bool:
         model = self._models.model(name)

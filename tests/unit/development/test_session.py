@@ -165,6 +165,17 @@ def test_a_model_whose_last_build_failed_is_built_with_the_next_change(bench):
     assert bench.built == ["one", "one", "one"]
 
 
+def test_a_model_whose_environment_was_removed_is_built_with_the_next_change(bench):
+    own = '"EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/python3.10" }'
+    write_model(bench.repository, "one", f"{CONFIG}parameters {{ key: {own} }}\n")
+    (bench.repository / "one/python3.10").mkdir()
+    bench.start()
+    assert bench.ready("one")
+    (bench.repository / "one/python3.10").rmdir()
+    (bench.repository / "one/1/model.py").write_text(f"{CODE}# changed\n")
+    assert soon(lambda: bench.built == ["one", "one"])
+
+
 def test_a_wrong_configuration_is_shown_until_it_is_right(bench):
     bench.start()
     assert bench.ready("one")
