@@ -1,6 +1,7 @@
-"""Runs tasks in threads. What they report, and how they end, arrives in the thread of the caller.
+"""Waits for conditions, and runs tasks in threads.
 
-Ctrl-C ends the wait of the caller at once, the programs that tasks have started, and requests that wait for an answer.
+What tasks report, and how they end, arrives in the thread of the caller. Ctrl-C ends the wait of the caller at once,
+the programs that tasks have started, and requests that wait for an answer.
 """
 
 from __future__ import annotations

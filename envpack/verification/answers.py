@@ -112,9 +112,10 @@ def responses_difference(
         return f"{counted(len(found), 'response')} instead of {len(expected)}"
     for number, (wanted, response) in enumerate(zip(expected, found, strict=True)):
         if unequal := _outputs_difference(wanted, response, tolerance):
-            if Counter(expected) == Counter(found):
-                return "the same responses in another order"
-            return f"response {number}: {unequal}" if len(expected) > 1 else unequal
+            if len(expected) == 1:
+                return unequal
+            same = Counter(expected) == Counter(found)
+            return "the same responses in another order" if same else f"response {number}: {unequal}"
     return ""
 
 

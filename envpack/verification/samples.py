@@ -124,21 +124,23 @@ def _document(content: Mapping[str, Any], config: ServedConfig) -> dict[str, Any
     _refuse_others(content, _OF_A_REQUEST, " of a request")
     if not isinstance(content["inputs"], list) or not all(isinstance(tensor, dict) for tensor in content["inputs"]):
         raise TypeError("inputs must be a list of objects with name, datatype, shape and data")
-    entries: list[dict[str, Any]] = []
-    types = {entry.name: entry.datatype for entry in config.inputs}
-    for tensor in content["inputs"]:
-        name, shape, data = tensor["name"], _given_dims(tensor["shape"]), _flat(tensor["data"])
-        if tensor["datatype"] != types.get(name, tensor["datatype"]):
-            raise ValueError(f"{name} has the datatype {tensor['datatype']}, and the model takes {types[name]}")
-        items, shape = (shape[0], shape[1:]) if config.batched and shape else (1, shape)
-        if not entries and items <= len(data):
-            entries = [{} for _ in range(items)]
-        if items != len(entries) or math.prod(shape) * items != len(data):
-            raise ValueError(f"{len(data)} elements of {name} do not fill the shape {tensor['shape']}")
-        for at, entry in enumerate(entries):
-            length = math.prod(shape)
-            entry[name] = {"content": data[at * length : (at + 1) * length], "shape": list(shape)}
-    return {"data": entries}
+    inputs = {tensor["name"]: _items(tensor, config) for tensor in content["inputs"]}
+    if len({len(items) for items in inputs.values()}) > 1:
+        raise ValueError("the inputs have different numbers of items")
+    return {"data": [dict(zip(inputs, items, strict=True)) for items in zip(*inputs.values(), strict=True)]}
+
+
+def _items(tensor: Mapping[str, Any], config: ServedConfig) -> list[dict[str, Any]]:
+    """An input of a request as the values that a sample has for it, one for each item of the batch."""
+    name, shape, data = tensor["name"], _given_dims(tensor["shape"]), _flat(tensor["data"])
+    wanted = next((entry.datatype for entry in config.inputs if entry.name == name), tensor["datatype"])
+    if tensor["datatype"] != wanted:
+        raise ValueError(f"{name} has the datatype {tensor['datatype']}, and the model takes {wanted}")
+    count, dims = (shape[0], shape[1:]) if config.batched and shape else (1, shape)
+    length = math.prod(dims)
+    if count * length != len(data) or count > max(len(data), 1):
+        raise ValueError(f"{len(data)} elements of {name} do not fill the shape {list(shape)}")
+    return [{"content": data[at * length : (at + 1) * length], "shape": list(dims)} for at in range(count)]
 
 
 def _expected(answer: object, known: Mapping[str, TensorConfig], where: str, config: ServedConfig) -> Responses | None:

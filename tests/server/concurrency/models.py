@@ -77,6 +77,16 @@ def execute(self, requests):
         total = self.unfinished[key] = self.unfinished.get(key, 0) + given(request)
         responses.append(reply(total))
 """
+SUM_FROM = """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key, flags = request.correlation_id(), request.flags()
+        total = given(request) + (0 if {begins} else self.unfinished[key])
+        self.unfinished[key] = total
+        responses.append(reply(total))
+    return responses
+"""
 PAIRS = {
     "one_response_for_all": Pair(
         """
@@ -322,28 +332,8 @@ def execute(self, requests):
         says="a sequence whose id was used before has other answers than with a new id",
     ),
     "slot_without_a_sequence": Pair(
-        """
-def execute(self, requests):
-    responses = []
-    for request in requests:
-        key, flags = request.correlation_id(), request.flags()
-        if flags & 1:
-            self.unfinished[key] = 0
-        self.unfinished[key] = self.unfinished[key] + given(request)
-        responses.append(reply(self.unfinished[key]))
-    return responses
-""",
-        """
-def execute(self, requests):
-    responses = []
-    for request in requests:
-        key, flags = request.correlation_id(), request.flags()
-        if flags & 1 or not key:
-            self.unfinished[key] = 0
-        self.unfinished[key] = self.unfinished[key] + given(request)
-        responses.append(reply(self.unfinished[key]))
-    return responses
-""",
+        SUM_FROM.format(begins="flags & 1"),
+        SUM_FROM.format(begins="flags & 1 or not key"),
         "max_batch_size: 8\nsequence_batching { }\n",
         says="KeyError: 0",
     ),

@@ -73,9 +73,10 @@ def test_a_group_without_a_command_prints_its_help(group, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "encoding"), [(("releases",), "ascii"), (("build", "--help"), "latin-1"), (("--help",), "euc_jp")]
+    ("words", "encoding", "shown"),
+    [(("releases",), "ascii", "24.10"), (("build", "--help"), "latin-1", "Usage:"), (("--help",), "euc_jp", "Usage:")],
 )
-def test_a_locale_without_some_characters_still_gets_the_output(words, encoding):
+def test_a_locale_without_some_characters_still_gets_the_output(words, encoding, shown):
     done = subprocess.run(
         command(*words),
         env=variables({"PYTHONIOENCODING": encoding}),
@@ -83,7 +84,7 @@ def test_a_locale_without_some_characters_still_gets_the_output(words, encoding)
         text=True,
         check=True,
     )
-    assert "24.10" in done.stdout or "Usage:" in done.stdout
+    assert shown in done.stdout
 
 
 def test_the_next_command_is_named_on_standard_error(tmp_path, capsys):
