@@ -20,9 +20,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
-from envpack.cli.streams import Remarks, Results, echo
+from envpack.cli.streams import echo
 from envpack.support.errors import EnvpackError
 from envpack.support.folders import path_in_shell
 from envpack.support.progress import format_advance
@@ -84,12 +84,12 @@ class Console:
     @functools.cached_property
     def terminal(self) -> RichConsole:
         """The rich console on standard error; made at first use, since rich takes time to import."""
-        return _rich_console(sys.stderr, Remarks(sys.stderr))
+        return _rich_console(sys.stderr)
 
     @functools.cached_property
     def output(self) -> RichConsole:
         """The rich console for results: standard output, unless a JSON document goes there."""
-        return self.terminal if self.as_json else _rich_console(sys.stdout, Results(sys.stdout))
+        return self.terminal if self.as_json else _rich_console(sys.stdout)
 
     def begin(self, task: str) -> None:
         self._end_step()
@@ -209,7 +209,7 @@ class Console:
             self._heartbeat = None
 
 
-def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:
+def _rich_console(stream: TextIO) -> RichConsole:
     """A console that draws for a terminal if the stream is one, and writes whole lines otherwise.
 
     NO_COLOR removes bold type and moving parts too. Without a terminal there is no width to fit into, and a broken
@@ -232,7 +232,7 @@ def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:
     is_dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")  # rich draws no moving parts there
     plain = bool(os.environ.get("NO_COLOR")) or not is_terminal or is_dumb
     return Output(
-        file=cast("IO[str]", file),
+        file=stream,
         highlight=False,
         emoji=False,
         force_terminal=False if plain else None,

@@ -15,7 +15,7 @@ import click
 import envpack
 from envpack.cli import interrupts
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
-from envpack.cli.streams import close_streams, echo, prepare_streams
+from envpack.cli.streams import echo, prepare_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, system_error
 from envpack.support.interruption import repeat_unhandled
 
@@ -131,7 +131,7 @@ def main() -> None:
         sys.exit(answer_shell(cli, instruction))
     repeat_unhandled()
     interrupts.exit_on(signal.SIGTERM, signal.SIGHUP)
-    sys.exit(close_streams(run(sys.argv[1:])))
+    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
@@ -153,7 +153,6 @@ def run(arguments: list[str]) -> int:
         click.echo(error.format_message())
         return 0
     except BrokenPipeError:  # `envpack releases | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (Exception, KeyboardInterrupt) as error:
         if not isinstance(error, _EXPECTED) and os.environ.get("ENVPACK_TRACEBACK"):

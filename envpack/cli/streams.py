@@ -17,7 +17,8 @@ _NAMES = ("stdin", "stdout", "stderr")
 def prepare_streams() -> None:
     """Open closed standard streams anew: else the next file that is opened gets the number of one.
 
-    A locale without some characters must not end a command: its streams get ``?`` in their place.
+    A locale without some characters must not end a command: its streams get ``?`` in their place. What click and
+    rich write passes through `Results` and `Remarks`, too.
     """
     for number, name in enumerate(_NAMES):
         try:
@@ -29,6 +30,7 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    sys.stdout, sys.stderr = Results(sys.stdout), Remarks(sys.stderr)
 
 
 def _nowhere() -> int:
@@ -68,6 +70,8 @@ class Results(_Stream):
     """Standard output, whose failure is an error for the user; of a closed pipe it is a BrokenPipeError."""
 
     def write(self, text: str) -> int:
+        if text == "":  # so click tries what a stream takes, and an error of that would be lost
+            return 0
         with self._failing():
             return self._stream.write(text)
 
@@ -79,10 +83,10 @@ class Results(_Stream):
     def _failing(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
-            raise
         except OSError as error:
             _discard(self._stream)
+            if isinstance(error, BrokenPipeError):
+                raise
             what = f"cannot be written: {error.strerror}"
             fix = "write it to another file or program"
             raise StorageError("output-failed", what, fix, "standard output") from error
@@ -90,21 +94,8 @@ class Results(_Stream):
 
 def echo(text: str) -> None:
     """Write a result that is text to standard output, as it is."""
-    stream = Results(sys.stdout)
-    stream.write(text)
-    stream.flush()
-
-
-def close_streams(code: int) -> int:
-    """Write what the streams keep, which would end in a traceback; returns the exit code, another one if that fails."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            _discard(stream)
-            if stream is sys.stdout and code == 0:
-                code = StorageError.exit_code
-    return code
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _discard(stream: TextIO) -> None:

@@ -110,11 +110,22 @@ def ended(words, redirection):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("words", [("releases",), ("releases", "--json"), ("completion", "bash")])
-def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(words):
-    code, complaints = ended(words, "> /dev/full")
+@pytest.mark.parametrize(
+    "words",
+    [("releases",), ("releases", "--json"), ("completion", "bash"), ("--help",), ("stub", "--help"), ("--version",)],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    ("redirection", "cause"),
+    [("> /dev/full", "No space left on device"), ("1< /dev/null", "Bad file descriptor")],
+    ids=["full", "open for reading only"],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(words, redirection, cause, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    code, complaints = ended(words, redirection)
     assert code == 7
-    assert "error: standard output: cannot be written: No space left on device (output-failed)" in complaints
+    assert f"error: standard output: cannot be written: {cause} (output-failed)" in complaints
     assert "Traceback" not in complaints
 
 
