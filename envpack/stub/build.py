@@ -29,7 +29,7 @@ from envpack.stub.toolchain import (
 )
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import in_use, kept
-from envpack.support.errors import StubError, UsageError, disk_full, scarce_folder
+from envpack.support.errors import StorageError, StubError, UsageError, disk_full, scarce_folder
 from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
 from envpack.support.placed_files import STUB_NAME
@@ -66,7 +66,13 @@ class BuildTree:
         self._cmake("-S", self.sources, "-B", self.folder, "-GNinja", *options)
 
     def build(self) -> None:
-        self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
+        try:
+            self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
+        except StorageError as error:
+            if error.kind != "system-limit" or self.jobs == 1:
+                raise
+            # As many compilers as a host has cores need more memory than a container may have; one may fit.
+            self._cmake("--build", self.folder, "--parallel", "1")
 
     def install(self, prefix: Path) -> None:
         self._cmake("--install", self.folder, "--prefix", prefix)

@@ -3,7 +3,9 @@
 import errno
 import importlib.metadata
 import os
+import shlex
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import pytest
 from envpack.settings.pythons import PYBIND11, SUPPORTED, pybind11_for
 from envpack.settings.releases import find_release
 from envpack.stub import build, recipe, toolchain
+from envpack.stub.build import BuildTree
 from envpack.stub.recipe import Cell
 from envpack.stub.toolchain import (
     PYBIND11_VERSION,
@@ -158,6 +161,39 @@ def test_who_asks_for_a_glibc_gets_zig(machine):
     assert (found.name, found.glibc) == ("zig", "2.31")
     assert "2.31" in found.identity
     assert any(part.endswith("-linux-gnu.2.31") for part in found.compiler)
+
+
+def test_compilers_that_get_no_memory_side_by_side_run_one_by_one(tmp_path):
+    """The compiler of this machine, which is ended as by the system while another one runs, and the first time."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        f"""#!/bin/sh
+        exec 9>{tmp_path}/one
+        if flock -n 9 && [ -e {tmp_path}/second ]; then exec {shlex.join(find_toolchain().compiler)} "$@"; fi
+        touch {tmp_path}/second
+        echo 'c++: fatal error: Killed signal terminated program cc1plus' >&2
+        exit 1
+        """
+    )
+    compiler.chmod(0o755)
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    files = ["a.cc", "b.cc", "c.cc"]
+    (sources / "CMakeLists.txt").write_text(
+        f"""cmake_minimum_required(VERSION 3.20)
+        project(three CXX)
+        add_library(three OBJECT {" ".join(files)})
+        """
+    )
+    for name in files:
+        (sources / name).write_text("int main() {}\n")
+    tree = BuildTree(tmp_path / "tree", sources, replace(find_toolchain(), compiler=(str(compiler),)))
+    (tmp_path / "second").touch()
+    tree.configure({})
+    (tmp_path / "second").unlink()
+    tree.build()
+    assert sorted(path.name for path in tree.folder.rglob("*.o")) == [f"{name}.o" for name in files]
+    assert (tmp_path / "second").exists()
 
 
 @pytest.mark.parametrize(
