@@ -31,8 +31,8 @@ from tests.steps import Steps
 
 @pytest.fixture(scope="module")
 def running():
-    """A cluster of one worker in this process."""
-    options = {"processes": False, "dashboard_address": None, "silence_logs": 60, "memory_limit": 0}
+    """A cluster of one worker in this process, which also starts where another one has dask's usual port."""
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 60, "memory_limit": 0}
     with LocalCluster(1, threads_per_worker=1, host="127.0.0.1", protocol="tcp", **options) as found:
         yield found
 
@@ -226,7 +226,10 @@ def test_a_task_reports_its_steps_and_what_its_program_writes(monkeypatch, tmp_p
     assert own.events[1] == {"key": "k", "name": "w", "begin": "one"}
     assert own.events[2]["detail"] == "a warning"
     error = product.error
-    assert (error.kind, error.message) == ("worker-failed", "the process on worker w ended without a result (status 3)")
+    assert (error.kind, error.message) == (
+        "worker-failed",
+        "the process on worker w ended with status 3 and without a result",
+    )
     assert error.details.split("\n") == [f"line {n}" for n in range(12)]
     assert (product.worker, product.host, worker._RUNNING) == ("w", socket.gethostname(), {})
     monkeypatch.setattr(worker, "follow", lambda *_, **__: -9)
