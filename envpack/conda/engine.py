@@ -25,7 +25,7 @@ from envpack.support.connection_faults import UNTRUSTED, last_cause, network_hin
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError, limit_said_in
 from envpack.support.folders import cache_folder
-from envpack.support.processes import ErrorPattern, clean_environment, error_from_output, run
+from envpack.support.processes import ErrorPattern, clean_environment, error_from_output, how_ended, run
 from envpack.support.progress import SILENT, Progress
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
@@ -84,7 +84,8 @@ def run_engine(
         try:
             result: dict[str, Any] = read_json(result_file)
         except (OSError, ValueError) as error:
-            what = f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}"
+            how = how_ended(completed.returncode)
+            what = f"the conda engine ended {how} and without a result: {completed.last_lines(4)}"
             failed = EnvironmentBuildError("engine-failed", what, ENGINE_HINT)
             raise completed.refused_by_system(folder) or failed from error
     if "error" in result:

@@ -18,7 +18,7 @@ from envpack.server.interface import Server, StopResult
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import configuration_error, is_poll_failure, plain_lines, read_model_error, request_failures
 from envpack.support.errors import EnvpackError
-from envpack.support.processes import signal_name
+from envpack.support.processes import how_ended
 from envpack.verification.hidden_files import why_hidden
 from envpack.verification.loading import abort_and_read_frames
 from envpack.verification.stub_processes import DeadStubTimer, dead_stubs, instances
@@ -160,8 +160,7 @@ class Served:
 
     @property
     def end_in_words(self) -> str:
-        code = self._ended.exit_code if self._ended is not None else 0
-        return f"with status {code}" if code >= 0 else f"by {signal_name(-code)}"
+        return how_ended(self._ended.exit_code if self._ended is not None else 0)
 
     def _load(self, name: str, started: float) -> None:
         """Load one model; called in the thread of the loader."""

@@ -30,7 +30,7 @@ from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
 from envpack.support.memory import remember, remembered
 from envpack.support.platforms import libpython_name
-from envpack.support.processes import CompletedProcess, bare_environment, is_no_program, run
+from envpack.support.processes import CompletedProcess, bare_environment, how_ended, is_no_program, run
 from envpack.support.text import normalise_name
 from envpack.support.uv import run_uv
 
@@ -71,7 +71,7 @@ def started_version(prefix: Path, minor: str) -> str:
         real_path(Path(folder)) for folder in path
     }:
         wrong = f"its prefix is {root}, and its path {':'.join(path)}" if version else result.last_lines(4)
-        raise _broken(wrong or f"it ended with status {result.returncode} before it ran a program")
+        raise _broken(wrong or f"it ended {how_ended(result.returncode)} before it ran a program")
     for folder in path:
         if folder.startswith("/") and _leads_out(Path(folder), prefix) and _leads_out(Path(folder), Path(base)):
             what = f"a .pth file or sitecustomize.py puts {folder} on sys.path, which is outside of the environment"

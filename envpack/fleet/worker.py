@@ -19,7 +19,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 import envpack
 from envpack.fleet.tasks import Product, Task
 from envpack.support.errors import ServerError
-from envpack.support.processes import RunningPrograms, follow, stoppable
+from envpack.support.processes import RunningPrograms, follow, how_ended, stoppable
 from envpack.support.temp_dirs import temp_dir
 from envpack.workflow.recipes import abilities
 
@@ -108,7 +108,7 @@ def carry_out(task: Task) -> Product:
         with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
             product: Product = pickle.loads(files[1].read_bytes())  # noqa: S301 - our own child wrote it
             return dataclasses.replace(product, worker=str(worker.name), host=host)
-    reason = f"the process on worker {worker.name} ended without a result (status {status})"
+    reason = f"the process on worker {worker.name} ended {how_ended(status)} and without a result"
     fix = "see the worker's log" if status >= 0 else "look for what ended it, for example a limit of memory"
     error = ServerError("worker-failed", reason, fix, details="\n".join(lines[-_LAST_LINES:]))
     return Product(error=error, worker=str(worker.name), host=host)

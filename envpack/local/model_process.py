@@ -17,7 +17,7 @@ from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message
 from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server.log import read_abort_frames
-from envpack.support.processes import signal_name
+from envpack.support.processes import how_ended
 
 _BACKEND = Path(__file__).with_name("python")
 _STOP_SECONDS = 15.0
@@ -292,9 +292,7 @@ class ModelProcess:
         at = f"; {frames[0]} was running" if frames else ""
         if self._ended_because:
             return f"the process of '{self.name}' was ended: {self._ended_because}{at}"
-        status = self._child.returncode
-        how = f"by {signal_name(-status)}" if status < 0 else f"with status {status}"
-        return f"the process of '{self.name}' ended {how} while {self._doing}{at}"
+        return f"the process of '{self.name}' ended {how_ended(self._child.returncode)} while {self._doing}{at}"
 
 
 def _check(answer: Reader) -> None:

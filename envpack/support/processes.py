@@ -120,9 +120,12 @@ class CompletedProcess:
 
     def refused_by_system(self, storage: Path) -> StorageError | None:
         """The error if the system ended it, or refused it room in ``storage`` or something else; None otherwise."""
-        if -self.returncode in _OF_LIMITS:
-            return system_limit(f"a program was ended by {signal_name(-self.returncode)}")
-        return refused_by_system(self.stdout + self.stderr, storage)
+        return ended_by_limit(self.returncode) or refused_by_system(self.stdout + self.stderr, storage)
+
+
+def ended_by_limit(status: int) -> StorageError | None:
+    """The error (kind ``system-limit``) if a program ended as the system ends what exceeds a limit."""
+    return system_limit(f"a program ended {how_ended(status)}") if -status in _OF_LIMITS else None
 
 
 _PROGRAMS: ContextVar[RunningPrograms | None] = ContextVar("programs", default=None)
@@ -290,9 +293,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             return
 
 
-def signal_name(number: int) -> str:
-    """The name of a signal, such as ``SIGKILL``; ``signal 64`` for one without."""
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+def how_ended(status: int) -> str:
+    """How a program ended, as in `subprocess.Popen.returncode`: ``with status 3``, ``by SIGKILL``, ``by signal 64``."""
+    if status >= 0:
+        return f"with status {status}"
+    return f"by {signal.Signals(-status).name if -status in set(signal.Signals) else f'signal {-status}'}"
 
 
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:

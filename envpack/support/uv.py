@@ -14,7 +14,7 @@ from pathlib import Path
 from envpack.support.bounded_reading import first_endless, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
-from envpack.support.processes import CompletedProcess, clean_environment, run, signal_name
+from envpack.support.processes import CompletedProcess, clean_environment, how_ended, run
 from envpack.support.redaction import ENCODING_HINT, is_readable, public_url, redact
 from envpack.support.temp_dirs import temp_dir
 
@@ -141,7 +141,7 @@ def run_uv(
         command = [_uv(), *arguments, "--no-progress", "--color", "never"]
         completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
     if completed.returncode < 0:  # its output then ends anywhere, and would be read as another cause
-        what = f"uv was ended by {signal_name(-completed.returncode)}"
+        what = f"uv ended {how_ended(completed.returncode)}"
         failed = EnvironmentBuildError("pip-failed", what, "repeat the command", details=completed.last_lines())
         raise completed.refused_by_system(Path(tempfile.gettempdir())) or failed
     return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))

@@ -16,7 +16,7 @@ from envpack.settings.project import Project
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError, UsageError
 from envpack.support.installation import install_beside
-from envpack.support.processes import run_in_foreground
+from envpack.support.processes import ended_by_limit, how_ended, run_in_foreground
 from envpack.support.temp_dirs import temp_dir
 from envpack.testing.opening import find_runtime, where
 
@@ -92,7 +92,10 @@ def _read(outcomes: Path, code: int, repository: Path) -> tuple[dict[str, Any], 
         what = "pytest rejects its arguments, its settings or a conftest.py; it says above why"
         raise UsageError("pytest-usage", what, "correct what it names")
     if code < 0 or code == _INTERNAL_ERROR or not outcomes.is_file():  # others may be those of a plugin
-        what = f"pytest ended with {code} instead of a result: it ran no tests, it failed, or a test ended its process"
+        if ended := ended_by_limit(code):
+            raise ended
+        how = how_ended(code)
+        what = f"pytest ended {how} instead of a result: it ran no tests, it failed, or a test ended its process"
         raise InputError("pytest-failed", what, _SAID_ABOVE, str(repository))
     found = tuple(parse_json(outcomes.read_text(encoding="utf-8")))
     if code != _INTERRUPTED and not any(test["outcome"] for test in found):

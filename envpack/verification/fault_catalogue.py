@@ -372,7 +372,7 @@ SERVER_FAULTS = (
     Fault(
         "stub-died",
         "find what ends the process with status {status}: os._exit or exit() in the model or its libraries",
-        reported=r"(?:\bended with (?:exit )?status|process (?:\d{1,10} )?exited with status) (?P<status>\d{1,9})",
+        reported=r"(?:\bended with status|process (?:\d{1,10} )?exited with status) (?P<status>\d{1,9})",
     ),
     Fault(
         "load-failed",

@@ -15,7 +15,7 @@ from envpack.server.log import StubReport, last_started_stub, restarts, stub_rep
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
 from envpack.support.pool import found_within
-from envpack.support.processes import signal_name
+from envpack.support.processes import how_ended
 from envpack.verification.verdict import StubIdentity
 
 _MODEL_FILE, _INSTANCE, _ARGUMENTS = 1, 8, 9
@@ -138,9 +138,7 @@ def describe_exit(server: Server, ignore: frozenset[int]) -> str:
     ended = [c.status for c in children if c.dead and c.status and c.name in _DYING_NAMES and c.pid not in ignore]
     if not ended:
         return ""
-    if os.WIFSIGNALED(ended[-1]):
-        return f"it was ended by {signal_name(os.WTERMSIG(ended[-1]))}"
-    return f"it ended with exit status {os.WEXITSTATUS(ended[-1])}"
+    return f"it ended {how_ended(os.waitstatus_to_exitcode(ended[-1]))}"
 
 
 def abort_workers(server: Server, model: str, spared: Collection[int] = ()) -> None:

@@ -141,12 +141,19 @@ def test_outcomes_and_exit_codes(tmp_path):
     assert outcomes("--triton") == (2, "usage")
 
 
-def test_a_test_that_ends_its_process_is_no_missing_test(tmp_path):
+@pytest.mark.parametrize(
+    ("ends", "code", "kind", "said"),
+    [
+        ("os._exit(5)", 3, "pytest-failed", "pytest ended with status 5 instead of a result"),
+        ("os.abort()", 3, "pytest-failed", "pytest ended by SIGABRT instead of a result"),
+        ("os.kill(os.getpid(), 9)", 7, "system-limit", "a program ended by SIGKILL"),  # as for want of memory
+    ],
+)
+def test_a_test_that_ends_its_process_is_no_missing_test(tmp_path, ends, code, kind, said):
     write(tmp_path / "model/1/model.py", "")
-    write(tmp_path / "model/test_it.py", "import os\ndef test_it(): os._exit(5)\n")
+    write(tmp_path / "model/test_it.py", f"import os\ndef test_it(): {ends}\n")
     done = run_envpack("--repository", tmp_path, "--json", "--local")
-    assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (3, "pytest-failed")
-    said = "pytest ended with 5 instead of a result: it ran no tests, it failed, or a test ended its process"
+    assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (code, kind)
     assert said in done.stderr
 
 

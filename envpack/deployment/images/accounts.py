@@ -12,7 +12,7 @@ from typing import Any
 
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.errors import InputError
-from envpack.support.processes import run
+from envpack.support.processes import how_ended, run
 from envpack.support.redaction import redact
 from envpack.support.text import one_line, printable_line
 
@@ -42,7 +42,7 @@ def _of_helper(name: object, registry: str, asked: str) -> dict[str, str] | None
         if _NOT_FOUND in ended.stdout + ended.stderr:
             return None
         said = one_line(redact(printable_line(ended.stderr.strip().rpartition("\n")[2])))
-        raise failed(f"ended with status {ended.returncode}{f': {said}' if said else ''}")
+        raise failed(f"ended {how_ended(ended.returncode)}{f': {said}' if said else ''}")
     try:
         answer = parse_json(ended.stdout)
         user, secret = str(answer["Username"]), str(answer["Secret"])

@@ -18,7 +18,7 @@ from envpack.repository.adoption.artifact import IN_A_PACKAGE, Artifact, bad_art
 from envpack.requirements.import_names import NAMESPACES, package_of
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
-from envpack.support.processes import bare_environment, run
+from envpack.support.processes import bare_environment, ended_by_limit, how_ended, run
 from envpack.support.text import enumerated, one_line, printable_line
 
 # Steps of `code/ask.py`.
@@ -98,8 +98,10 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
         try:
             found = read_json(report)
         except (OSError, ValueError):
+            if ended := ended_by_limit(done.returncode):
+                raise ended from None
             last = "".join(f": {line}" for line in done.stderr.strip().splitlines()[-1:])
-            found = {"step": "answer", "error": f"its process ended with status {done.returncode}{last}"}
+            found = {"step": "answer", "error": f"its process ended {how_ended(done.returncode)}{last}"}
     try:
         return answers_of(artifact, found, done.stderr)
     except InputError as error:

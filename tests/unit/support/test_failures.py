@@ -109,7 +109,7 @@ def test_a_limit_that_a_library_reports_is_no_bug(said):
 @every_row(
     ("script", "reason"),
     [
-        ("kill -KILL $$", "a program was ended by SIGKILL"),
+        ("kill -KILL $$", "a program ended by SIGKILL"),
         (
             "echo 'c++: fatal error: Killed signal terminated program cc1plus'; exit 1",
             "Killed signal terminated program",

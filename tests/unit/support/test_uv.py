@@ -102,8 +102,8 @@ def test_a_setting_with_a_password_that_is_not_encoded_is_refused_without_it(mon
 @every_row(
     ("name", "kind", "message"),
     [
-        ("KILL", "system-limit", "the system refuses more of what this command needs: a program was ended by SIGKILL"),
-        ("SEGV", "pip-failed", "uv was ended by SIGSEGV"),
+        ("KILL", "system-limit", "the system refuses more of what this command needs: a program ended by SIGKILL"),
+        ("SEGV", "pip-failed", "uv ended by SIGSEGV"),
     ],
 )
 def test_a_signal_that_ends_uv_is_named(tmp_path, monkeypatch, name, kind, message):

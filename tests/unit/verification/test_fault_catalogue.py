@@ -184,7 +184,7 @@ def test_what_a_model_answers_by_itself_proves_nothing(text):
         "Stub process 'm_0_0' is not healthy.",
         "unexpected inference output 'Y' for model 'm'",
         "unexpected number of string elements 2 for inference input 'CORRID', expecting 1",
-        "in ensemble 'e', Stub process 'm_0_0' is not healthy: it was ended by SIGKILL",
+        "in ensemble 'e', Stub process 'm_0_0' is not healthy: it ended by SIGKILL",
         "the model's process 7 was killed by signal 11 (SIGSEGV) at model.py:12 in execute",
         "it is not restarted any more: the model's process 7 exited with status 7",
         "it is not restarted any more: The model's process exited with status 127 while initialize() was running.",

@@ -378,7 +378,7 @@ def test_a_stub_that_died_during_a_request_is_described(server, model):
 
     judged = Judge(server, Dies(server, CONFIG), JudgeOptions(5.0))
     failure = judged.judge(model).failure
-    assert failure.reason == "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV"
+    assert failure.reason == "Stub process 'm_0_0' is not healthy: it ended by SIGSEGV"
     assert failure.kind == "stub-died"
     assert failure.fix.endswith(
         "; if no client sends such a request as was generated here, record a sample: "

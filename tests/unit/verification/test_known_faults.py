@@ -247,7 +247,7 @@ KNOWN = [
         ("stub-died", "usually the kernel killed it because memory ran out"),
         {
             "reported": [
-                "Stub process 'm_0_0' is not healthy: it was ended by SIGKILL",
+                "Stub process 'm_0_0' is not healthy: it ended by SIGKILL",
                 f"the model's process 7 was killed by signal {KILLED}",
                 f"The model's process was killed by signal {KILLED} while initialize() was running. See its output",
             ],
@@ -270,7 +270,7 @@ KNOWN = [
         ("stub-died", "find what crashes in native code that the last Python line shown calls"),
         {
             "reported": [
-                "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV",
+                "Stub process 'm_0_0' is not healthy: it ended by SIGSEGV",
                 "process 7 was killed by signal 11 (SIGSEGV)",
                 "The model's process was killed by signal 11 (SIGSEGV) while initialize() was running.",
             ],
@@ -289,13 +289,13 @@ KNOWN = [
     ),
     (
         ("stub-died", "find what sends SIGALRM, as signal.alarm(), os.kill()"),
-        {"reported": ["Stub process 'm_0_0' is not healthy: it was ended by SIGALRM"]},
+        {"reported": ["Stub process 'm_0_0' is not healthy: it ended by SIGALRM"]},
     ),
     (
         ("stub-died", "find what ends the process with status 3: os._exit or exit()"),
         {
             "reported": [
-                "Stub process 'm_0_0' is not healthy: it ended with exit status 3",
+                "Stub process 'm_0_0' is not healthy: it ended with status 3",
                 "the model's process 7 exited with status 3",
                 "The model's process exited with status 3 while initialize() was running. See its output",
             ]
