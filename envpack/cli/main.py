@@ -154,7 +154,9 @@ def run(arguments: list[str]) -> int:
         return 0
     except BrokenPipeError:  # `envpack releases | head`
         return 128 + signal.SIGPIPE
-    except (Exception, KeyboardInterrupt) as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # KeyboardInterrupt, and the panics of libraries in Rust, are no Exception
         if not isinstance(error, _EXPECTED) and os.environ.get("ENVPACK_TRACEBACK"):
             raise
         failure = _failure(error, arguments)
@@ -196,7 +198,7 @@ def _failure(error: BaseException, arguments: Sequence[str] = ()) -> Failure:
                 exit_code=interrupts.EXIT_CODE,
                 hint="run the same command again, it goes on where it can",
             )
-        case Exception() if (explained := _explained(error)) is not None:
+        case _ if (explained := _explained(error)) is not None:
             return Failure.of(explained)
     return Failure(
         f"this is a bug in envpack: {type(error).__name__}: {error}",
@@ -206,7 +208,7 @@ def _failure(error: BaseException, arguments: Sequence[str] = ()) -> Failure:
     )
 
 
-def _explained(error: Exception) -> EnvpackError | None:
+def _explained(error: BaseException) -> EnvpackError | None:
     """The error for what the system or Python refuse because of a user's files; None for a bug."""
     match error:
         case FileNotFoundError() if error.filename is None and "temporary directory" in str(error):  # of tempfile

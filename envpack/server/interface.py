@@ -79,7 +79,7 @@ class Server(Protocol):
         """Memory of a process in bytes, with its share of what it shares with others (PSS); 0 if it cannot be read."""
 
     def at_process_limit(self) -> bool:
-        """Whether its user has as many processes and threads as the server may have; False for a container."""
+        """Whether its user or control group has as many processes and threads as it may have; False for a container."""
 
     def abort(self, pid: int) -> None:
         """Send SIGABRT to a process; does nothing if the process has ended."""

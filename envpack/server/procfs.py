@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
 from envpack.server import proc
 from envpack.server.interface import Process
@@ -47,6 +48,8 @@ _WATCHED = re.compile(r"^Pid:\t(-?\d{1,9})$", re.MULTILINE)
 _PROPORTIONAL = re.compile(r"^Pss:\s+(\d{1,12}) kB$", re.MULTILINE)
 _MOST_PROCESSES = re.compile(r"^Max processes +(\d{1,9}) ", re.MULTILINE)
 _USER = re.compile(r"^Uid:\t(\d{1,10})\t", re.MULTILINE)
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_PIDS_GROUP = re.compile(r"^\d+:(pids|):/(.*)$", re.MULTILINE)
 _THREADS = re.compile(r"^Threads:\t(\d{1,9})$", re.MULTILINE)
 _LISTENING = "0A"  # state in /proc/<pid>/net/tcp
 Run = Callable[[str, str], bytes]
@@ -104,13 +107,27 @@ def proportional_bytes(content: str) -> int:
 
 
 def at_process_limit(pid: int) -> bool:
-    """Whether the user of a process has as many processes and threads as it may have; root may have any number."""
+    """Whether a process can start no other and no thread: its user or a control group has as many as it may have."""
+    if any(map(_is_full, _groups(pid))):
+        return True
     most, user = _MOST_PROCESSES.search(text(pid, "limits")), _USER.search(text(pid, "status"))
-    if most is None or user is None or user[1] == "0":
+    if most is None or user is None or user[1] == "0":  # root may have any number
         return False
     states = (text(other, "status") for other in proc.all_pids())
     counts = (_THREADS.search(state) for state in states if (owner := _USER.search(state)) and owner[1] == user[1])
     return sum(int(count[1]) for count in counts if count) >= int(most[1])
+
+
+def _groups(pid: int) -> Iterator[Path]:
+    """The control groups that limit how many processes a process and its relatives have, in cgroup v1 and v2."""
+    for controller, path in _PIDS_GROUP.findall(text(pid, "cgroup")):
+        yield from (_CONTROL_GROUPS / controller / group for group in (path, *PurePosixPath(path).parents))
+
+
+def _is_full(group: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
+        return int((group / "pids.current").read_text()) >= int((group / "pids.max").read_text())
+    return False
 
 
 def listens(pid: int, port: int) -> bool:

@@ -65,7 +65,7 @@ def read_bytes(file: Path, *, most: int = MOST) -> bytes:
         while piece := content.read(min(_SMALL, most + 1 - len(found))):
             found += piece
     if piece is None:
-        raise BlockingIOError(errno.EAGAIN, "it has no content yet", str(file))
+        raise OSError(errno.ENODATA, "it has no content yet", str(file))
     if len(found) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(file))
     return bytes(found)

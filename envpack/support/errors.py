@@ -189,7 +189,7 @@ def require_proc(proc: Path = Path("/proc")) -> None:
         raise StorageError("file-unusable", what, fix, str(proc))
 
 
-def system_error(error: Exception) -> StorageError | None:
+def system_error(error: BaseException) -> StorageError | None:
     """The error for what the system refuses: a file, memory, another process; None for other causes."""
     if isinstance(error, OSError):
         return _file_error(error)
@@ -201,7 +201,7 @@ def system_error(error: Exception) -> StorageError | None:
 def _file_error(error: OSError) -> StorageError | None:
     if error.errno in _FULL:
         return disk_full(_name_of(error)) if _name_of(error) else _some_disk_full()
-    if error.errno in _LIMITS or (error.errno == errno.EAGAIN and not _name_of(error)):
+    if error.errno in {*_LIMITS, errno.EAGAIN}:  # a further process or thread
         return system_limit(error.strerror or "")
     if not _name_of(error):
         return _unnamed(error) if error.errno in _OF_FILES else None
@@ -279,8 +279,9 @@ def refused_by_system(output: str, storage: Path) -> StorageError | None:
 
 # Of the system, of Python, of zstd, of programs in Rust, and of a compiler's driver.
 _LIMIT = re.compile(
-    r"can't start new thread|ThreadPoolBuildError|not enough memory|memory allocation of \d+ bytes failed|"
-    r"Killed signal terminated program|" + "|".join(os.strerror(code) for code in sorted(_LIMITS))
+    r"can't (?:start new|spawn worker) thread|ThreadPoolBuildError|not enough memory|"
+    r"memory allocation of \d+ bytes failed|Killed signal terminated program|"
+    + "|".join(os.strerror(code) for code in sorted(_LIMITS))
 )
 
 

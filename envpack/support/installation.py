@@ -82,7 +82,7 @@ def repair_command() -> str:
     return this_installation().repair()
 
 
-def wrong_package(error: Exception) -> StorageError | None:
+def wrong_package(error: BaseException) -> StorageError | None:
     """What an unexpected error may come from: a package that envpack needs is missing, or of another version."""
     import importlib.metadata
 

@@ -197,13 +197,22 @@ def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, reposit
     assert f"run `envpack build --repository {repository} m`\n" in capsys.readouterr().out
 
 
-def test_a_bug_says_that_it_is_one_and_how_to_report_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("envpack.settings.examples.copy_recipe", lambda *_: {}["x"])
+class PanicException(BaseException):
+    """As pyo3 has it for libraries in Rust, which is no Exception."""
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), PanicException("x")], ids=["of Python", "of Rust"])
+def test_a_bug_says_that_it_is_one_and_how_to_report_it(error, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("envpack.settings.examples.copy_recipe", fail)
     monkeypatch.delenv("ENVPACK_TRACEBACK", raising=False)
     code = run(["init", "--json", str(tmp_path / "r")])
-    assert_refused(Ended(code, *capsys.readouterr()), 70, "bug", "KeyError: 'x'", "ENVPACK_TRACEBACK=1")
+    said = f"{type(error).__name__}: {error}"
+    assert_refused(Ended(code, *capsys.readouterr()), 70, "bug", said, "ENVPACK_TRACEBACK=1")
     monkeypatch.setenv("ENVPACK_TRACEBACK", "1")
-    with pytest.raises(KeyError):
+    with pytest.raises(type(error)):
         run(["init", str(tmp_path / "r")])
 
 

@@ -116,3 +116,22 @@ def test_a_user_with_as_many_processes_as_a_process_may_have_is_at_its_limit(use
         assert procfs.at_process_limit(child.pid) == is_at_limit
         child.stdin.close()
     assert not procfs.at_process_limit(1 << 22)
+
+
+@pytest.mark.parametrize(
+    ("group", "folder"),
+    [("8:pids:/pod/box", "pids/pod/box"), ("0::/pod/box", "pod/box"), ("0::/pod/box", "pod"), ("0::/", "")],
+    ids=["version 1", "version 2", "the group around it", "the group of a container"],
+)
+@pytest.mark.parametrize(
+    ("current", "most", "is_full"), [("45", "45", True), ("46", "45", True), ("44", "45", False), ("45", "max", False)]
+)
+def test_a_control_group_with_as_many_processes_as_it_may_have_is_at_its_limit(
+    group, folder, current, most, is_full, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(procfs, "_CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(procfs, "text", lambda _, file: f"9:name=systemd:/\n{group}\n" if file == "cgroup" else "")
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / folder / "pids.current").write_text(f"{current}\n")
+    (tmp_path / folder / "pids.max").write_text(f"{most}\n")
+    assert procfs.at_process_limit(os.getpid()) == is_full

@@ -98,6 +98,8 @@ def test_a_file_that_cannot_be_copied_is_named_by_its_copy(tmp_path, small_files
     [
         MemoryError(),
         RuntimeError("can't start new thread"),
+        BaseException("OS can't spawn worker thread: Resource temporarily unavailable (os error 11)"),  # obstore's
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), "tritonserver"),  # a program that is not started
         ValueError("Unable to compress Zstandard data: Allocation error : not enough memory"),
     ],
 )
