@@ -338,6 +338,7 @@ def test_what_is_missing_for_inputs_without_anything_in_common_is_the_models_fau
         "c_python_backend_utils.TritonModelException: Failed for execute. Model 'stage1' is not ready.",
         "Python model 'm_0_0' has returned from execute without a final response, which the final flag marks",
         "Expected a list in the execute return, found type '<class 'generator'>'.",
+        "RuntimeError: Task got bad yield: <c_python_backend_utils.InferenceResponse object at 0x7f>\n\nAt:\n /m.py(3)",
     ],
 )
 def test_what_no_other_input_would_mend_is_the_models_fault(server, model, message):
