@@ -29,6 +29,8 @@ _BETWEEN = re.compile(r"""(?<=[^\s(\[{,=:+%<>|])["']\s*[/,]\s*["']""")  # of "a"
 # parents[2] / "name", and join(HERE, "name")
 _JOINED = re.compile(r"""(?:[\w)\]]\s*/|\bjoin\([^"'\n]{0,200},)\s*["']([^"'/\n]+)["']""")
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
+_UNPARSABLE = (ValueError, SyntaxError, RecursionError, MemoryError)  # code that is wrong, or for a newer Python
+_ENDS = (ast.Return, ast.Yield, ast.YieldFrom)
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
 
@@ -142,6 +144,19 @@ def calls_itself(folder: Path) -> bool:
     return any(named.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
+def returns_nothing(folder: Path) -> bool:
+    """Whether the code of a model has a method execute, which returns nothing, and sends no response otherwise."""
+    texts = [*map(_text, _code(folder))]
+    try:
+        nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    except _UNPARSABLE:
+        return False
+    methods = [node for node in nodes if getattr(node, "name", "") == "execute"]
+    ends = (node for method in methods for node in ast.walk(method) if isinstance(node, _ENDS))
+    answers = any(ast.unparse(node) not in ("return", "return None") for node in ends)
+    return bool(methods) and not answers and not any("get_response_sender" in text for text in texts)
+
+
 def completes_itself(folder: Path) -> bool:
     """Whether the code of a model may add inputs and outputs to its configuration when it is loaded."""
     return any(_METHOD in _text(source) for source in _code(folder))
@@ -206,7 +221,7 @@ def _may_inherit(code: Path) -> bool:
         return bool(_OTHER_BINDING.search(text))  # import *
     try:
         tree = ast.parse(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # wrong, or written for a newer Python
+    except _UNPARSABLE:
         return bool(_OTHER_BINDING.search(text))
     binds = [node for node in ast.walk(tree) if _binds_class(node)]
     if len(binds) != 1 or binds[0] not in tree.body or not isinstance(binds[0], ast.ClassDef):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from envpack.repository.code import reads_requested_outputs, sends_requests
+from envpack.repository.code import reads_requested_outputs, returns_nothing, sends_requests
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
@@ -23,6 +23,7 @@ from envpack.verification.stub_processes import describe_exit, stub_processes
 from envpack.verification.verdict import Check, Failure, Latency, SampleCount, failed
 
 _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+_RETURN = "return a list with one InferenceResponse per request from execute"
 _CIRCLE = " (a request to itself, or to a model that waits for it, is never answered)"
 
 
@@ -166,8 +167,10 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> 
     if error.streamed is not None and (error.streamed or not frames):
         running = f"; {frames[0]} was running" if frames else ""
         return f"{_SEND_FINAL}, or allow more time: --timeout{running}"
+    if error.timed_out and not frames and returns_nothing(model.folder):  # the release's own stub does not say so
+        return f"{_RETURN}, which returns nothing"
     if error.timed_out:
-        where = frames[0] if frames else "execute, which must answer every request"
+        where = frames[0] if frames else f"execute, or {_RETURN}: None is no response"
         circle = _CIRCLE if sends_requests(model.folder) else ""
         return f"find what blocks in {where}{circle}, or allow more time: --timeout"
     # Without frames it is a response with an error, or the server has refused the request.

@@ -13,6 +13,7 @@ from envpack.repository.code import (
     paths_elsewhere,
     reads_parameter,
     reads_requested_outputs,
+    returns_nothing,
     sends_requests,
 )
 from envpack.repository.model import open_model
@@ -242,3 +243,23 @@ def test_code_that_reads_which_outputs_are_asked_for(tmp_path):
     }.items():
         (version / "model.py").write_text(code)
         assert reads_requested_outputs(version.parent) is reads
+
+
+@pytest.mark.parametrize(
+    ("body", "nothing"),
+    [
+        ("[answer(one) for one in requests]", True),
+        ("if not requests: return None\n        return", True),
+        ("return [answer(one) for one in requests]", False),
+        ("for one in requests: yield answer(one)", False),  # another mistake, which every stub names
+        ("one.get_response_sender().send(answer)", False),
+        ("return [", False),  # no code
+    ],
+)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_an_execute_that_returns_nothing(asker, kind, body, nothing):
+    code = f"class TritonPythonModel:\n    {kind} execute(self, requests):\n        {body}\n"
+    (asker / "1/model.py").write_text(code)
+    assert returns_nothing(asker) is nothing
+    (asker / "1/model.py").write_text("from base import TritonPythonModel")
+    assert not returns_nothing(asker)

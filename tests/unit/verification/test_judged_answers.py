@@ -420,8 +420,18 @@ def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatc
     monkeypatch.setattr(versions, "abort_and_read_frames", lambda *_: ())
     failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
     assert failure.fix == (
-        "find what blocks in execute, which must answer every request, or allow more time: --timeout"
+        "find what blocks in execute, or return a list with one InferenceResponse per request from execute: None is no"
+        " response, or allow more time: --timeout"
     )
+
+
+def test_an_execute_that_forgets_to_return_is_named_also_if_the_stub_does_not_say_so(server, model, monkeypatch):
+    """The release's own stub waits for a response sender then, and writes no frames when it is ended."""
+    monkeypatch.setattr(versions, "abort_and_read_frames", lambda *_: ())
+    code = "class TritonPythonModel:\n    def execute(self, requests):\n        [answer(one) for one in requests]\n"
+    (model.folder / "1/model.py").write_text(code)
+    failure = judge(server, error=RequestError("no response within 30 s", timed_out=True)).judge(model).failure
+    assert failure.fix == "return a list with one InferenceResponse per request from execute, which returns nothing"
 
 
 def test_a_server_that_ends_during_a_request_is_a_fault_of_its_own(server, model):
