@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import queue
 import signal
 import threading
@@ -17,11 +18,14 @@ from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message
 from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server.log import read_abort_frames
+from envpack.server.proc import descendants, start_time
+from envpack.support.pool import found_within
 from envpack.support.processes import how_ended
 
 _BACKEND = Path(__file__).with_name("python")
 _STOP_SECONDS = 15.0
 _ABORT_SECONDS = 2.0  # in which an aborted process writes its stack
+_LEFT_SECONDS = 1.0  # in which what a process has started ends after it, as a tracker of resources does
 _CLOSED_SECONDS = 2.0  # in which a process ends that has closed its connection
 _COMMANDS = {Kind.COMPLETED, Kind.INITIALIZED, Kind.EXECUTED, Kind.FINALIZED}
 _Result = TypeVar("_Result")
@@ -162,24 +166,29 @@ class ModelProcess:
     def stop(self) -> None:
         """Finalize the model and end the process; kills it if finalize() takes too long. Logs what goes wrong."""
         if not self._end.is_set():
-            doing = "finalize() was running"
-            with contextlib.suppress(ModelFailed):
-                self._command(Kind.FINALIZE, Writer(), doing, lambda _: None)  # answered before finalize() runs
-            self._doing = doing
-            if not self._end.wait(_STOP_SECONDS):
-                text = f"the process of '{self.name}' was ended: finalize() did not return within {_STOP_SECONDS:.0f} s"
-                self._host.log(LogLine("error", text, "", self.name))
-            elif self._child.returncode:
-                self._host.log(LogLine("error", self._death(), "", self.name))
+            with self._with_what_it_started():
+                self._finalize("finalize() was running")
         self.close()
+
+    def _finalize(self, doing: str) -> None:
+        with contextlib.suppress(ModelFailed):
+            self._command(Kind.FINALIZE, Writer(), doing, lambda _: None)  # answered before finalize() runs
+        self._doing = doing
+        if not self._end.wait(_STOP_SECONDS):
+            text = f"the process of '{self.name}' was ended: finalize() did not return within {_STOP_SECONDS:.0f} s"
+            self._host.log(LogLine("error", text, "", self.name))
+            self._kill()
+        elif self._child.returncode:
+            self._host.log(LogLine("error", self._death(), "", self.name))
 
     def end(self, reason: str) -> str:
         """End the process because it takes too long; it writes its stack to its output before."""
         self.took_too_long = True
         self._ended_because = self._ended_because or reason
-        self._child.send_signal(signal.SIGABRT)
-        if not self._end.wait(_ABORT_SECONDS):
-            self._kill()
+        with self._with_what_it_started():
+            self._child.send_signal(signal.SIGABRT)
+            if not self._end.wait(_ABORT_SECONDS):
+                self._kill()
         return self._death()
 
     @contextlib.contextmanager
@@ -282,8 +291,23 @@ class ModelProcess:
 
     def _kill(self) -> None:
         if not self._end.is_set():
-            self._child.kill()
-        self._end.wait()  # no limit: a killed process ends
+            with self._with_what_it_started():
+                self._child.kill()
+                self._end.wait()  # no limit: a killed process ends
+
+    @contextlib.contextmanager
+    def _with_what_it_started(self) -> Iterator[None]:
+        """End what the process has started, too, which would hold our standard output open for any time."""
+        started = {pid: start_time(pid) for pid in descendants(self._child.pid)}
+        yield
+
+        def alive() -> list[int]:
+            return [pid for pid, since in started.items() if start_time(pid) == since]
+
+        found_within(_LEFT_SECONDS, lambda: not alive())
+        for pid in alive():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
 
     def _death(self) -> str:
         """How the process ended, and where in the model's code if a signal ended it. Waits for the end."""

@@ -65,11 +65,11 @@ def children() -> list[int]:
     return [pid for pid, parent in _parents().items() if parent == os.getpid()]
 
 
-def descendants() -> list[int]:
-    """Process ids of everything alive that this process and its descendants have started."""
+def descendants(of: int = 0) -> list[int]:
+    """Process ids of everything alive that a process, by default this one, and its descendants have started."""
     parents = _parents()
     found: list[int] = []
-    level = {os.getpid()}
+    level = {of or os.getpid()}
     while level:
         level = {pid for pid, parent in parents.items() if parent in level}
         found += sorted(level)

@@ -10,6 +10,7 @@ import pytest
 
 from envpack.local import model_process
 from envpack.local.model_process import ModelFailed
+from envpack.server.proc import start_time
 from envpack.support.errors import ServerError
 from tests.waiting import soon
 
@@ -145,6 +146,20 @@ def test_a_process_that_reads_nothing_is_ended(repository):
         os.kill(process.pid, signal.SIGSTOP)
         answer = infer(server, request("m", *range(1 << 20)))
     assert answer.error.startswith("the process of 'm' was ended: ")
+
+
+STARTS = "import subprocess\nstarted = subprocess.Popen(['sleep', '600'])\n"
+TOLD = "def execute(requests, stub):\n    stub.log(str(started.pid))\n"
+
+
+@pytest.mark.parametrize("then", [ECHO_REST, "    started.wait()\n"], ids=["stops", "takes too long"])
+def test_what_a_model_has_started_ends_with_it(repository, then):
+    """Else it would hold the standard output of `envpack run`, and a pipe from it would never end."""
+    repository.add("m", STARTS + TOLD + then)
+    with repository.server(timeout=1) as server:
+        infer(server, request("m", 1))
+    (pid,) = map(int, repository.texts("info"))
+    assert soon(lambda: not start_time(pid))
 
 
 def test_what_cannot_be_encoded_fails_its_request_and_no_other(repository, server):
