@@ -98,10 +98,16 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
         from envpack.stub.recipe import Cell
-        from envpack.stub.target import target_from_prefix
+        from envpack.stub.target import target_from_interpreter, target_from_prefix
         from envpack.workflow.shared import stub_for
 
-        stub = stub_for(Cell(target_from_prefix(prefix)), progress=progress, store=store).path
+        preference = project.of(model.name).settled().python_preference
+
+        def find_headers(minor: str) -> Path:
+            return target_from_interpreter(minor, preference=preference, progress=progress).include
+
+        target = target_from_prefix(prefix, find_headers=find_headers)
+        stub = stub_for(Cell(target), progress=progress, store=store).path
     require_proc()
     for place in (prefix, stub.parent):
         require_programs(place, "mount it without noexec, or move what is there to another one")

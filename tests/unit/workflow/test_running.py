@@ -17,6 +17,7 @@ from envpack.local.starting import Instruments, ModelSource, Python, check_debug
 from envpack.repository.model import open_model
 from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.settings.table import Settings
+from envpack.stub import target
 from envpack.stub.build import Stub
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError, StorageError
@@ -213,6 +214,22 @@ def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, m
     python = python_of(machine.project, open_model(machine.folder), machine.steps)
     assert python == Python(tmp_path / "made" / STUB_NAME, made.prefix)
     assert asked == [("3.10", (), None)]
+
+
+def test_an_environment_without_headers_gets_a_stub_with_those_of_an_interpreter_here(placed, monkeypatch, tmp_path):
+    """As packers of virtual environments make them; it has no place where a package with headers could go."""
+    (placed.folder / STUB_NAME).unlink()
+    write_library(placed.folder / "env/lib/libpython3.10.so.1.0")
+    include, asked = tmp_path / "usr/include/python3.10", []
+    include.mkdir(parents=True)
+    for header in ("Python.h", "pyconfig.h"):
+        (include / header).touch()
+    monkeypatch.setattr(target, "target_from_interpreter", lambda *_, **__: SimpleNamespace(include=include))
+    stub = SimpleNamespace(path=write_stub(tmp_path / STUB_NAME))
+    monkeypatch.setattr("envpack.workflow.shared.stub_for", lambda cell, **_: asked.append(cell.target) or stub)
+    python = python_of(placed.project, open_model(placed.folder), placed.steps)
+    assert python == Python(stub.path, placed.folder / "env")
+    assert [(found.include, found.library.parent) for found in asked] == [(include, placed.folder / "env/lib")]
 
 
 @pytest.mark.parametrize(("key", "runs"), [("its own", True), ("another", False), ("", False)])
