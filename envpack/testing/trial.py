@@ -27,6 +27,7 @@ from envpack.verification.requests import generate_variants, with_items
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount
 
+_MOST_PAIRS = 4  # of a request and its neighbour in a batch; a model may be right for two requests only
 _FIT = "if the model is right to refuse what was made up, {count}, give a request that it takes: --input FILE"
 
 
@@ -170,6 +171,8 @@ def _send_together(models: Models, config: ServedConfig, answers: Sequence[Answe
         first, is_alone = batch[0], len(batch) == 1
         if is_alone:
             batch.append(_neighbour(models, config, first))
+            items = sum(answer.request.items for answer in batch)
+            batch.extend(batch * (min(_MOST_PAIRS, config.largest_batch // items) - 1))
         if sum(answer.request.items for answer in batch) > config.largest_batch:
             continue
         answered = models.infer([answer.request for answer in batch])

@@ -289,6 +289,23 @@ def test_the_only_request_is_sent_beside_one_of_another_length(repository, serve
     assert answer.fault.startswith(fault) if fault else not answer.fault
 
 
+# What a model does with requests beyond the third, or with equal ones.
+FILLED = {
+    "fails": "return [out(r) if n < 3 else Response(error='a fourth') for n, (_, r) in enumerate(requests)]",
+    "forgets equal ones": (
+        "seen = {bytes(r.inputs[0].content): r for _, r in requests}\n"
+        "    return [out(r) if r in seen.values() else Response(error='again') for _, r in requests]"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_the_only_request_fills_a_batch(repository, server, name):
+    repository.add("m", f"def execute(requests, stub):\n    {FILLED[name]}\n", BATCHES.replace("4", "32") + CONFIG)
+    (answer,) = try_model(server, "m", repository.folder / "m").answers
+    assert answer.fault.startswith("in a batch of 8 requests: a")
+
+
 def test_a_request_that_a_server_rejects_is_in_no_batch(repository, server, tmp_path):
     repository.add("m", config=BATCHES + CONFIG.replace("[ -1 ]", "[ 1 ]"))
     np.savez(tmp_path / "in.npz", IN=np.zeros((5, 1), np.int32))
