@@ -147,6 +147,11 @@ PACKAGE_FAULTS = (
         "add the package of the {library} library to the model's requirements",
         raised=r"ImportError: \s{0,9}[^\n]{1,300} requires the (?P<library>[\w .-]{1,60}) library but it was not found",
     ),
+    Fault(  # as a release's own stub says it
+        "bad-output",
+        "give pb_utils.Tensor an array of a type that Triton's tensors have: strings as .astype(object)",
+        raised=r"TritonModelException: NumPy dtype is not supported\.(?:\n|$)",
+    ),
     Fault(
         "numpy-mismatch",
         "a package was built for another NumPy: add the version that it needs, often numpy<2, to the requirements",

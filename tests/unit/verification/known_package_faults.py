@@ -173,6 +173,10 @@ OF_PACKAGES = [
         {"raised": ["ImportError: \nX requires the PyTorch library but it was not found in your environment."]},
     ),
     (
+        ("bad-output", "strings as .astype(object)"),
+        {"raised": ["TritonModelException: NumPy dtype is not supported."]},
+    ),
+    (
         ("numpy-mismatch", "often numpy<2, to the requirements"),
         {
             "raised": [
