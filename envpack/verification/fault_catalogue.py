@@ -103,10 +103,11 @@ MODEL_FAULTS = (
     Fault(
         "interface-broken",
         "define a class TritonPythonModel in model.py with the method execute(self, requests), and where it needs them"
-        " initialize(self, args) and finalize(self)",
+        " initialize(self, args) and finalize(self), and with @staticmethod auto_complete_config(config)",
         raised=r"AttributeError: module '[^'\n]{1,300}' has no attribute 'TritonPythonModel'"
         # Below Python 3.10 without the class, and then only if the server made the call, so that no trace follows.
-        r"|TypeError: (?:TritonPythonModel\.|(?=.{1,300}\Z))(?:initialize|execute|finalize)\(\) (?:takes|missing) ",
+        r"|TypeError: (?:TritonPythonModel\.|(?=.{1,300}\Z))(?:initialize|execute|finalize|auto_complete_config)\(\)"
+        r" (?:takes|missing) ",
         reported=r"has no attribute 'TritonPythonModel'|does not implement `execute` method",
     ),
     Fault(

@@ -20,7 +20,10 @@ OF_CODE = [
     (
         ("interface-broken", "initialize(self, args) and finalize(self)"),
         {
-            "raised": ["TypeError: TritonPythonModel.initialize() takes 1 positional argument but 2 were given"],
+            "raised": [
+                "TypeError: TritonPythonModel.initialize() takes 1 positional argument but 2 were given",
+                "TypeError: TritonPythonModel.auto_complete_config() missing 1 required positional argument: 'config'",
+            ],
             "reported": ["Python model file m.py does not implement `execute` method."],
         },
     ),
