@@ -127,7 +127,12 @@ def _conda_package(entry: Table, target: Target) -> CondaPackage:
     )
 
 
-@reads(order=0, recognises=lambda source: _EXPLICIT.match(source.text) is not None)
+@reads(
+    order=0,
+    recognises=lambda source: _EXPLICIT.match(source.text) is not None,
+    similar=r"(?:[\w.-]*[-_.])?(?:explicit|spec|conda|environment|linux)(?:[-_.][\w.-]+)?\.(?:txt|lock)",
+    holds=lambda _, text: _EXPLICIT.match(text) is not None,
+)
 def read_explicit(source: Source) -> Requirements:
     """`@EXPLICIT` lists (`conda list --explicit`, `conda-lock --kind explicit`)
 

@@ -9,6 +9,7 @@ from envpack.settings.project import open_project
 from envpack.support.errors import InputError
 from tests.tables import every_row
 
+EXPLICIT = "# platform: linux-64\n@EXPLICIT\n"
 CONDA = "dependencies:\n- numpy\n"
 
 
@@ -29,6 +30,9 @@ CONDA = "dependencies:\n- numpy\n"
         ({"requirements.lock": "", "requirements-dev.lock": ""}, "requirements.lock"),
         ({"requirements.lock": "", "pyproject.toml": "[project]\n"}, "pyproject.toml"),
         ({"dev-requirements.txt": "", "requirements-gpu.txt": ""}, "requirements-gpu.txt"),
+        ({"conda-linux-64.lock": EXPLICIT, "labels.txt": ""}, "conda-linux-64.lock"),
+        ({"spec-file.txt": EXPLICIT, "environment-gpu.yml": CONDA}, "spec-file.txt"),
+        ({"environment.YML": CONDA}, "environment.YML"),
         ({"uv.lock": "", "pyproject.toml": "[project]\n"}, "uv.lock"),
         ({"pyproject.toml": "[tool.ruff]\n"}, None),
         ({"pyproject.toml": "[tool.poetry]\n"}, "pyproject.toml"),
@@ -85,3 +89,12 @@ def test_a_file_above_the_model_is_found_but_not_read(tmp_path):
     (tmp_path / "requirements.txt").write_text("six\n")
     assert find_requirements(tmp_path / "m") is None
     assert unread_in(tmp_path) == tmp_path / "requirements.txt"
+
+
+def test_folders_hold_no_requirements_whatever_their_names(tmp_path):
+    (tmp_path / "setup.cfg").mkdir()
+    (tmp_path / "conda.yaml").mkdir()
+    assert find_requirements(tmp_path) is None
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements/serving.in").write_text("six\n")
+    assert unread_in(tmp_path) == tmp_path / "requirements/serving.in"
