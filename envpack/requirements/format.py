@@ -66,14 +66,14 @@ class Source:
 
     @property
     def is_toml(self) -> bool:
-        return self.path.suffix == ".toml"
+        return self.path.suffix.lower() == ".toml"
 
     @functools.cached_property
     def is_yaml(self) -> bool:
         """Whether the name is that of a YAML file; a lock is one unless it has lines of pip, as Rye writes them."""
         if self.path.suffix == ".lock":
             return not _PIP_LINE.search(self.text)
-        return self.path.suffix in (".yml", ".yaml")
+        return self.path.suffix.lower() in (".yml", ".yaml")
 
     @functools.cached_property
     def toml(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def find_requirements(model_folder: Path) -> Path | None:
     """
     for known in all_formats():
         for file in (model_folder / name for name in known.names):
-            if os.path.lexists(file) and _has_requirements(known, file):
+            if os.path.lexists(file) and not file.is_dir() and _has_requirements(known, file):
                 return file
     return _similar(model_folder)
 
@@ -271,7 +271,7 @@ def unread_in(folder: Path) -> Path | None:
     """A requirements file that is not read unless envpack.toml names it: in another folder than a model's, or one of
     those for several purposes that a folder ``requirements`` has, like ``requirements/base.txt``.
     """
-    files = sorted((folder / "requirements").glob("*.txt"))
+    files = sorted(file for end in ("txt", "in") for file in (folder / "requirements").glob(f"*.{end}"))
     try:
         return find_requirements(folder) or next((file for file in files if not _is_for_developers(file)), None)
     except InputError:
