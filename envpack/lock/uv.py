@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from envpack.support.uv import pip_indexes
 
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _VERSIONS = r"(?:[<>=!~]=?=?[^\s,]+(?:,[<>=!~]=?=?[^\s,]+)*)?"
-_REQUIRED = re.compile(rf"you require ({_NAME})")
+_ALSO = rf"(?:\[[^\]]*\])?{_VERSIONS} and ({_NAME})(?=[^\s,]*(?:,[^\s,]+)*, we can)"
+_REQUIRED = re.compile(rf"you require ({_NAME})(?:{_ALSO})?")
 _NO_WHEEL = re.compile(rf"({_NAME}){_VERSIONS}(?: and [^\n]{{1,200}}? have| ha(?:s|ve)) no (?:usable )?wheels\b")
 _WHEELS_REQUIRED = re.compile(rf"Wheels are required for `({_NAME})`")
 _DEPENDS = re.compile(rf"({_NAME}){_VERSIONS} depends on ({_NAME}){_VERSIONS}")
@@ -27,9 +29,7 @@ _PLATFORMS = re.compile(r"Wheels are available for `[^`]+`[^\n]* on the followin
 _ABI_TAGS = re.compile(r"only found wheels for `[^`]+`[^\n]* with the following Python ABI tags?: ([^\n]+)")
 _OTHER_PYTHON = re.compile(r"does not satisfy (Python[<>=!~][\w.<>=!~,]{0,100}\w)")
 _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
-_NO_FILE = re.compile(
-    rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
-)
+_NO_FILE = re.compile(rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4\d\d [^)]{{1,40}})\)")
 _FIRST_INDEX = re.compile(rf"`({_NAME})` was found on (\S{{1,2000}}?), but not at the requested version")
 _COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: command [^\n]{1,300}")
 _RAISED = re.compile(r"(?m:^)[ \t]*(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Exit): [^\n]{1,300}")
@@ -37,6 +37,7 @@ _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry
 _EMPTY_PAGE = re.compile(rf"there are no versions of ({_NAME})[ ,]")
 _HINTS = {
     "has invalid metadata": "choose another version: uv refuses the metadata of this one, as pip does since 24.1",
+    "because using pre-built wheels is disabled": "it has wheels alone: leave out --allow-source or --no-binary",
     "in the provided package locations": "no index is used: remove --no-index (PIP_NO_INDEX), or add --find-links DIR",
 }
 # Names in requirements files that are no packages of pip.
@@ -63,19 +64,19 @@ def chain(message: str, root: str, leaf: str) -> list[str]:
     return found if found[0] == root else [root, leaf]
 
 
-def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
-    """What to do about a package without a wheel for the target."""
-    proposed = package_of(name)
-    if proposed != name:
+def wheel_hint(message: str, name: str, sources: Sequence[str] = (), of: str = "") -> str:
+    """What to do about a package without a wheel for the target; ``of`` is the requirement that needs it."""
+    if (proposed := package_of(name)) != name:
         return f"the package is called {proposed}"
-    match = _PLATFORMS.search(message)
-    platforms = re.findall(r"`([^`]+)`", match[1]) if match else []
+    platforms = re.findall(r"`([^`]+)`", match[1]) if (match := _PLATFORMS.search(message)) else []
     system = only_system(name)
     if platforms and all(platform.startswith("win") for platform in platforms):
         system = "Windows"
     elif platforms and all(platform.startswith("macosx") for platform in platforms):
         system = "macOS"
     if system:
+        if of not in ("", name):
+            return f"only {system} has {name}: choose a version of {of} that does not need it, or remove {of}"
         marker = {"Windows": "win32", "macOS": "darwin"}[system]
         return f"only {system} has it: remove it, or write {name} ; sys_platform == {marker!r}"
     allowed = " ".join(f"--allow-source {package}" for package in (*sources, name))
@@ -111,17 +112,17 @@ def _index_hint(flat: str) -> str:
         return _HINTS[said]
     if empty := _EMPTY_PAGE.search(flat):
         return f"the index lists no file of {empty[1]}: check its address; a login page may answer in its place"
-    if first := _FIRST_INDEX.search(flat):
-        return (
-            f"{public_url(first[2])} comes before the index that has this version, and has others of {first[1]}: leave"
-            " that index out; or search all of them, as pip does, with UV_INDEX_STRATEGY=unsafe-best-match"
-        )
     if local := _UNKNOWN_VERSION.search(flat):
         name, version, label = local.groups()
         index = f"https://download.pytorch.org/whl/{label}" if label.startswith(("cu", "cpu", "rocm")) else "URL"
         return (
             f"the index has no builds with +{label}: write {name}=={version}, or name the index that has them in a line"
             f" of its own: --extra-index-url {index}"
+        )
+    if first := _FIRST_INDEX.search(flat):
+        return (
+            f"{public_url(first[2])} has other versions of {first[1]}: choose one; or, if a later index has this one,"
+            " leave that index out, or search all of them, as pip does, with UV_INDEX_STRATEGY=unsafe-best-match"
         )
     return ""
 
@@ -132,8 +133,8 @@ def _unknown_hint(name: str, own: str) -> str:
         return f"{public_url(own)} does not have it, or not for this account: {ACCOUNT_HINT}"
     if package_of(name) != normalise_name(name):
         return f"the package is called {package_of(name)}"
-    if name in _NO_PACKAGES:
-        return f"remove it: {_NO_PACKAGES[name]}"
+    if name in _NO_PACKAGES or name in sys.stdlib_module_names:
+        return f"remove it: {_NO_PACKAGES.get(name, 'it is a part of Python')}"
     return (
         f"check the name {name}; a private package needs the index that has it: --extra-index-url URL; and one of conda"
         " belongs under dependencies: of an environment.yml"
@@ -193,7 +194,7 @@ def uv_error(
         missing=_missing(output, required[0], missing) if missing else "",
         wheel_hint=f"name a wheel for this Python, or write {missing}==VERSION for one of an index"
         if at_address and missing == requirement_name(failing)
-        else wheel_hint(output, missing, sources),
+        else wheel_hint(output, missing, sources, requirement_name(failing)),
         unresolvable_hint=unresolvable_hint(output, described, own),
         index=_server(output, index, failing),
         cause=_cause(output),
@@ -306,7 +307,7 @@ _UNKNOWN = ErrorPattern(
 
 
 def _required(output: str, requirements: Sequence[str]) -> list[str]:
-    names = dict.fromkeys(normalise_name(name) for name in _REQUIRED.findall(_flat(output)))
+    names = dict.fromkeys(normalise_name(name) for found in _REQUIRED.findall(_flat(output)) for name in found)
     return [requirement for name in names for requirement in requirements if requirement_name(requirement) == name]
 
 
@@ -382,14 +383,13 @@ def _reason(lines: str) -> str:
 
 def failing_requirement(message: str, requirements: Sequence[str]) -> str:
     """The requirement that a message of uv is about, as the user wrote it; ``""`` if none is recognised."""
-    text = " ".join(message.split())
+    text = _flat(message)
     for pattern in _REQUIREMENT_PATTERNS:
         for match in reversed(list(pattern.finditer(text))):
             for requirement in requirements:
                 if requirement_name(requirement) == normalise_name(match[1]):
                     return requirement
-    named = (requirement for requirement in requirements if _is_named(requirement, text.lower()))
-    return next(named, "")
+    return next((requirement for requirement in requirements if _is_named(requirement, text.lower())), "")
 
 
 def _is_named(requirement: str, text: str) -> bool:

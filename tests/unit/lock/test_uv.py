@@ -64,6 +64,8 @@ hint: Wheels are required for `numpy` because building from source is disabled f
 hint: You require CPython 3.13 (`cp313`), but we only found wheels for `numpy` (v1.10.3) with the following Python ABI tags: `cp27m`, `cp33m`, `cp34m`
 """  # noqa: E501
 
+NO_WHEEL = "hint: Wheels are required for `pywin32` because building from source is disabled for all packages"
+
 
 def because(text):
     return f"error: No solution found when resolving dependencies\n  cause: Because {text}, we can conclude that …"
@@ -85,6 +87,20 @@ def because(text):
             "unresolvable",
             "pip requirements 'numpy<1.20' (line 1) and 'tensorflow==2.13.0' (line 2) cannot be resolved",
             "change one of them: 'numpy<1.20' (line 1) or 'tensorflow==2.13.0' (line 2)",
+        ),
+        (
+            because("you require a[x]>=1,<2 and b"),
+            ["a[x]>=1,<2", "b", "we"],
+            "unresolvable",
+            "pip requirements 'a[x]>=1,<2' (line 1) and 'b' (line 2) cannot be resolved",
+            "change one of them: 'a[x]>=1,<2' (line 1) or 'b' (line 2)",
+        ),
+        (
+            f"{because('a==1 depends on pywin32')} And because you require a, we can conclude that …\n\n{NO_WHEEL}",
+            ["a"],
+            "wheel-missing",
+            "'a': its dependency pywin32 (a → pywin32) has no wheel",
+            "only Windows has pywin32: choose a version of a that does not need it, or remove a",
         ),
         (
             WINDOWS,
@@ -113,6 +129,22 @@ def because(text):
             "unresolvable",
             "'torch==2.3.0+cu118'",
             "--extra-index-url https://download.pytorch.org/whl/cu118",
+        ),
+        (
+            because("there is no version of torch==2.3.0+cu121 and you require torch==2.3.0+cu121")
+            + "\n\nhint: `torch` was found on https://a.example, but not at the requested version",
+            ["torch==2.3.0+cu121"],
+            "unresolvable",
+            "'torch==2.3.0+cu121'",
+            "--extra-index-url https://download.pytorch.org/whl/cu121",
+        ),
+        (
+            because("a==1 has no source distribution")
+            + "\n\nhint: A source distribution is required for `a` because using pre-built wheels is disabled for `a`",
+            ["a"],
+            "unresolvable",
+            "'a'",
+            "it has wheels alone: leave out --allow-source",
         ),
         (
             because("cv2 was not found in the package registry and you require cv2"),
@@ -401,7 +433,7 @@ def test_an_index_that_hides_a_version_of_another_is_named(tmp_path):
         " https://me:word@a.example/simple, but not at the requested version (six==2). A compatible version may be …"
     )
     hint = uv_error(CompletedProcess(1, "", stderr), ["six==2"], tmp_path).hint
-    assert hint.startswith("https://a.example/simple comes before the index that has this version, and has others of")
+    assert hint.startswith("https://a.example/simple has other versions of six: choose one; or, if a later index")
     assert hint.endswith("UV_INDEX_STRATEGY=unsafe-best-match")
 
 
