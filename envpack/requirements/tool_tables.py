@@ -75,6 +75,10 @@ class ToolTables:
                 raise self._unread(f"[tool.{tool}] {key}", command, key)
         self._refuse_workspace()
         self._refuse_settings_elsewhere()
+        of_uv_pip = self._named("uv").get("pip")
+        if isinstance(of_uv_pip, dict) and (keys := _OF_PACKAGES.intersection(of_uv_pip)):
+            what = f"[tool.uv.pip] {min(keys)} is for the commands of uv pip alone, and is not read"
+            raise self._error(what, "write it into [tool.uv]", "[tool.uv.pip")
         flit = self._named("flit").get("metadata", {})
         if isinstance(flit, dict) and flit.get("requires"):
             raise self._unread("[tool.flit.metadata] requires", _COMPILE_COMMAND, "[tool.flit.metadata")

@@ -71,6 +71,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
         ("pyproject.toml", f'{PROJECT}[tool.uv.sources]\na = {{ git = "https://example.org/a" }}\n', "uv lock"),
         ("pyproject.toml", f"{PROJECT}[tool.uv.sources]\na = {{ workspace = true }}\n", "uv lock"),
         ("pyproject.toml", f'{PROJECT}[tool.uv]\noverride-dependencies = ["b"]\n', "uv lock"),
+        ("pyproject.toml", f'{PROJECT}[tool.uv.pip]\nindex-url = "https://own.example"\n', "write it into [tool.uv]"),
         ("pyproject.toml", '[tool.poetry.dependencies]\na = "^1"\n', "poetry lock"),
         ("pyproject.toml", '[tool.flit.metadata]\nrequires = ["a"]\n', "uv pip compile pyproject.toml"),
         ("pyproject.toml", '[tool.pixi.dependencies]\na = "*"\n', "pixi lock"),
