@@ -31,6 +31,8 @@ _PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
     "conda-lock.yaml",
     order=11,
     recognises=lambda source: source.is_yaml and "package" in source.yaml and "metadata" in source.yaml,
+    similar=r"(?:[\w.-]*[-_.])?conda-lock(?:[-_.][\w.-]+)?\.ya?ml",
+    holds=lambda name, text: name.startswith("conda-lock.") or "metadata:" in text,
 )
 def read_conda_lock(source: Source) -> Requirements:
     """`conda-lock.yml`, version 1

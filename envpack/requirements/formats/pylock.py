@@ -51,6 +51,7 @@ _OVERRIDING = {"uv": {"override-dependencies", "exclude-dependencies"}, "pdm": {
     recognises=lambda source: (
         source.is_toml and ("lock-version" in source.toml or source.path.name.startswith("pylock."))
     ),
+    similar=r"pylock\.[^.]+\.toml",
 )
 def read_pylock(source: Source) -> Requirements:
     """`pylock.toml`, `pylock.NAME.toml` (PEP 751: uv, pip, PDM, pipenv)

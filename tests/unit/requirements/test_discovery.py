@@ -32,6 +32,8 @@ CONDA = "dependencies:\n- numpy\n"
         ({"dev-requirements.txt": "", "requirements-gpu.txt": ""}, "requirements-gpu.txt"),
         ({"conda-linux-64.lock": EXPLICIT, "labels.txt": ""}, "conda-linux-64.lock"),
         ({"spec-file.txt": EXPLICIT, "environment-gpu.yml": CONDA}, "spec-file.txt"),
+        ({"pylock.serve.toml": "", "requirements-gpu.txt": ""}, "pylock.serve.toml"),
+        ({"gpu.conda-lock.yml": "metadata:\n", "environment-gpu.yml": CONDA}, "gpu.conda-lock.yml"),
         ({"environment.YML": CONDA}, "environment.YML"),
         ({"uv.lock": "", "pyproject.toml": "[project]\n"}, "uv.lock"),
         ({"pyproject.toml": "[tool.ruff]\n"}, None),
