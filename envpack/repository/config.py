@@ -36,11 +36,12 @@ _TOKEN = re.compile(
 # A sign in front of blanks and a number, which Python's parser does not take; not in a text or a comment.
 _SIGN = re.compile(r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)|-([ \t\r\n\v\f]+)(?=[\w.])""")
 _WORD = re.compile(r"[\w+.-]+|.", re.DOTALL)
-# Words that tools replace: ${name}, {{ name }}, {% if name %}, %(name)s, $NAME, @NAME@, and #NAME where a value
-# belongs; a server, $$NAME.
+# Words that tools replace: ${name}, {{ name }}, {% if name %}, <%= name %>, %(name)s, $NAME, @NAME@, __NAME__, and
+# #NAME, <name>, {name} where a value belongs; a server, $$NAME.
 _BLANK = re.compile(
-    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|%\(\w{1,80}\)s"
-    r"|(?<!\$)\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
+    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|<%[^%\n]{1,80}%>|%\(\w{1,80}\)s"
+    r"|(?<!\$)\$[A-Z]\w{0,80}|@\w{1,80}@|\b__[A-Z]\w{0,80}__\b|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
+    r"|(?:(?<=[:\[,])|(?<=[:\[,] ))(?:<\w{1,80}>|\{\w{1,80}\})"
 )
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _COMMENT = re.compile(r"[ \t]*#.*")

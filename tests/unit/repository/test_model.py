@@ -119,6 +119,9 @@ def test_a_model_that_cannot_be_served(tmp_path, name, config, code, kind):
         ("{% if batch %}\nmax_batch_size: 8\n{% endif %}", "{% if batch %}, {% endif %} are"),
         ("max_batch_size: $BATCH", "$BATCH is"),
         ("max_batch_size: @BATCH@", "@BATCH@ is"),
+        ("max_batch_size: __BATCH__", "__BATCH__ is"),
+        ("max_batch_size: <%= batch %>", "<%= batch %> is"),
+        ("input < dims: [ <SIZE> ] >\nmax_batch_size: {batch}", "<SIZE>, {batch} are"),
         ("# ${not} a word\ndims ${a} ${b} ${c} ${d} ${e} ${f} ${a}", "${a}, ${b}, ${c}, ${d}, ${e} and 1 more are"),
     ],
 )
