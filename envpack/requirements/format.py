@@ -212,7 +212,7 @@ def find_requirements(model_folder: Path) -> Path | None:
     """
     for known in all_formats():
         for file in (model_folder / name for name in known.names):
-            if os.path.lexists(file) and not file.is_dir() and _has_requirements(known, file):
+            if os.path.lexists(file) and _has_requirements(known, file):
                 return file
     return _similar(model_folder)
 
@@ -273,6 +273,9 @@ def unread_in(folder: Path) -> Path | None:
     """
     files = sorted(file for end in ("txt", "in") for file in (folder / "requirements").glob(f"*.{end}"))
     try:
-        return find_requirements(folder) or next((file for file in files if not _is_for_developers(file)), None)
+        found = find_requirements(folder)
     except InputError:
         return None
+    if found and not found.is_dir():
+        return found
+    return next((file for file in files if not _is_for_developers(file)), None)

@@ -95,8 +95,7 @@ def test_a_file_above_the_model_is_found_but_not_read(tmp_path):
 
 def test_folders_hold_no_requirements_whatever_their_names(tmp_path):
     (tmp_path / "setup.cfg").mkdir()
-    (tmp_path / "conda.yaml").mkdir()
-    assert find_requirements(tmp_path) is None
+    assert unread_in(tmp_path) is None
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements/serving.in").write_text("six\n")
     assert unread_in(tmp_path) == tmp_path / "requirements/serving.in"
