@@ -164,7 +164,9 @@ def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:
         (folder / "1" / "model.py").write_text(model_code(artifact, answers), encoding="utf-8")
     (folder / CONFIG_NAME).write_text("\n".join(_configuration(artifact, answers)) + "\n", encoding="utf-8")
     if answers.data:
-        samples: dict[str, Any] = {"data": answers.data, "validation_data": answers.validation_data}
+        samples: dict[str, Any] = {"data": answers.data}
+        if answers.validation_data:
+            samples["validation_data"] = answers.validation_data
         if any(tensor.datatype in ("FP16", "FP32") for tensor in answers.outputs):
             samples["envpack"] = {"rtol": 1e-3, "atol": 1e-5}  # they differ with the rows that are computed at once
         (folder / "envpack").mkdir(exist_ok=True)  # the requirements may include a file of this folder

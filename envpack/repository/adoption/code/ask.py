@@ -27,6 +27,7 @@ _UNPROVEN = (
     "it is unknown whether the answer to a row depends on other rows, so config.pbtxt has no dynamic_batching: add it"
     " if it does not"
 )
+_UNSTEADY = "it answers the same example differently each time, so verify compares no answers, and max_batch_size is 0"
 
 
 def report_of(facts):
@@ -38,10 +39,10 @@ def report_of(facts):
     data = accepted(model, notes)
     tensors = [one for one in (*model.inputs, *model.outputs) if not one.is_parameter]
     batched = all(one.shape[:1] == [-1] for one in tensors)
-    independent, answered = False, []
+    independent, answered, steady = False, [], True
     if data is not None:
         data = take(data, range(min(rows_of(data), MOST_ROWS))) if batched else data
-        batched, independent, answered = answers_to(model, data, batched, notes)
+        batched, independent, answered, steady = answers_to(model, data, batched, notes)
     samples = complete_samples(model, answered, batched, notes)
     return {
         "inputs": [one.report(batched) for one in model.inputs],
@@ -50,7 +51,8 @@ def report_of(facts):
         "rows_are_independent": independent,
         "data": [entry for entry, _ in samples],
         "validation_data": [
-            {one.name: content(answer[one.name], one, batched) for one in model.outputs} for _, answer in samples
+            {one.name: content(answer[one.name], one, batched) for one in model.outputs}
+            for _, answer in (samples if steady else ())
         ],
         "notes": notes,
         "details": model.details,
@@ -88,15 +90,20 @@ def predict(model, data):
 
 
 def answers_to(model, data, batched, notes):
-    """Whether requests have rows, whether these are known to be independent, and pairs of data and answer: of each row.
+    """Whether requests have rows, whether these are known to be independent, and pairs of data and answer: of each row;
+    and whether the model repeats an answer.
 
     The outputs get the types and shapes that were answered.
     """
     answer = step("answer its example", predict, model, data)
     model.outputs = model.outputs or [Tensor(name, "", []) for name in names_of(answer)]
     whole = typed_outputs(model, answer)
-    alone, independent = one_by_one(model, data, whole) if batched else (None, False)
-    if batched and alone is None:
+    again = typed_outputs(model, step("answer its example again", predict, model, data))
+    steady = all(is_equal(again[name], whole[name]) for name in whole)
+    alone, independent = one_by_one(model, data, whole) if batched and steady else (None, False)
+    if not steady:
+        notes.append(_UNSTEADY)
+    elif batched and alone is None:
         notes.append("the answer to a row depends on other rows, so max_batch_size is 0, and a request is a table")
     elif batched and not independent:
         notes.append(_UNPROVEN)
@@ -109,7 +116,7 @@ def answers_to(model, data, batched, notes):
             one.shape = []
         one.shape = one.shape or ([-1, *array.shape[1:]] if alone else [-1] * array.ndim)
     rows = [(take(data, [row]), answer) for row, answer in enumerate(alone or ())]
-    return alone is not None, independent, rows or [(data, whole)]
+    return alone is not None, independent, rows or [(data, whole)], steady
 
 
 def complete_samples(model, answered, batched, notes):
@@ -181,10 +188,13 @@ def is_same(whole, rows):
     """Whether the rows of an answer are what they are alone."""
     if [row.shape for row in rows] != [(1, *whole.shape[1:])] * len(whole):
         return False
-    alone = np.concatenate(rows)
-    if whole.dtype.kind == "f":
-        return np.allclose(alone, whole, rtol=1e-3, atol=1e-5, equal_nan=True)
-    return np.array_equal(alone, whole)
+    return is_equal(np.concatenate(rows), whole)
+
+
+def is_equal(found, expected):
+    if found.shape == expected.shape and found.dtype.kind == expected.dtype.kind == "f":
+        return np.allclose(found, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
+    return np.array_equal(found, expected)
 
 
 def take(data, rows):

@@ -140,6 +140,16 @@ def test_a_row_that_depends_on_others_is_found(answers, source):
     ]
 
 
+@every_row("source", [f"{NUMBERS}np.random.randint(1 << 30, size=len(x))", f"{NUMBERS}x + time.monotonic_ns()"])
+def test_answers_that_differ_each_time_are_not_expected_of_the_server(answers, source):
+    found = answers(f"import time\n{source}")
+    assert (found.is_batched, found.rows_are_independent) == (False, False)
+    assert (len(found.data), found.validation_data) == (1, [])
+    assert found.notes == [
+        "it answers the same example differently each time, so verify compares no answers, and max_batch_size is 0"
+    ]
+
+
 @every_row(
     ("source", "sent"),
     [
