@@ -148,9 +148,9 @@ def opened(content: bytes, keys: Sequence[PublicKey], where: str) -> dict[str, A
     return statement
 
 
-def signature_invalid(where: str, reason: str, keys: Sequence[PublicKey]) -> InputError:
+def signature_invalid(where: str, reason: str, keys: Sequence[PublicKey], fix: str = "") -> InputError:
     names = " or ".join(str(key.file) for key in keys)
-    fix = f"find out who wrote there; sign with the private key that belongs to {names}"
+    fix = fix or f"find out who wrote there; sign with the private key that belongs to {names}"
     return InputError("signature-invalid", f"there is no valid signature: {reason}", fix, where)
 
 
@@ -239,10 +239,14 @@ def check_statement(
         raise signature_invalid(where, f"it belongs to a publication to {statement.address}", trust.keys)
     age = now - statement.time
     if age < -_AHEAD:
-        raise signature_invalid(where, "its time is in the future: the clock here or there is wrong", trust.keys)
+        future = "its time is in the future: the clock here or there is wrong"
+        raise signature_invalid(
+            where, future, trust.keys, "set the clock; if it was that of the publisher, publish again"
+        )
     if trust.max_age is not None and age > trust.max_age:
         allowed = f"{trust.max_age / _DAY:g} days are the most"
-        raise signature_invalid(where, f"it is {age / _DAY:.1f} days old, and {allowed}", trust.keys)
+        fix = "publish again with --sign, which signs it anew; or allow a greater age with --max-age"
+        raise signature_invalid(where, f"it is {age / _DAY:.1f} days old, and {allowed}", trust.keys, fix)
     return statement
 
 

@@ -163,6 +163,9 @@ def test_the_age_of_a_statement_is_limited_from_both_sides(pair):
     assert refusal(envelope, Trust((pair[1],), 1.5 * DAY), now=1e9 + 1.6 * DAY) == (
         "it is 1.6 days old, and 1.5 days are the most"
     )
+    with pytest.raises(InputError) as too_old:
+        check_statement(envelope, Trust((pair[1],), DAY), "publication", where="m", now=1e9 + 2 * DAY)
+    assert too_old.value.hint == "publish again with --sign, which signs it anew; or allow a greater age with --max-age"
     future = "its time is in the future: the clock here or there is wrong"
     assert refusal(envelope, Trust((pair[1],)), now=1e9 - 3601) == future
 
