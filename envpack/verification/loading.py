@@ -39,6 +39,7 @@ from envpack.verification.stub_processes import (
     dead_stubs,
     describe_exit,
     instances,
+    is_initialized,
 )
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
 
@@ -213,9 +214,12 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
     fix = f"find what blocks in {where}, or allow more time: --timeout"
     if any(map(_RETRIES.match, lines)):
         fix = NOT_REACHED
+    reason = f"not loaded after {timeout:g} s"
+    if is_initialized(log) and not frames:
+        reason, is_full = f"{reason}, although initialize has ended: the server does not go on", True
     if is_full:
         fix = LIMIT
-    return Failure("load-timeout", f"not loaded after {timeout:g} s", (*lines, *frames), fix)
+    return Failure("load-timeout", reason, (*lines, *frames), fix)
 
 
 def abort_and_read_frames(server: Server, model: Model, spared: Collection[int] = ()) -> tuple[str, ...]:

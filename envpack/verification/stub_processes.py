@@ -256,12 +256,12 @@ class FullTimer:
         self.seconds = 0.0  # 0 if the last update has found room
 
     def update(self, server: Server, log: str, now: float) -> None:
-        is_full = _is_initialized(log) and server.at_process_limit()
+        is_full = is_initialized(log) and server.at_process_limit()
         self._since = (self._since or now) if is_full else 0.0
         self.seconds = now - self._since if is_full else 0.0
 
 
-def _is_initialized(log: str) -> bool:
+def is_initialized(log: str) -> bool:
     """Whether the instance that was started last has initialized its model, by the report of envpack's stub."""
     report = stub_reports(log).get(last_started_stub(log))
     return report is not None and report.initialize_seconds is not None

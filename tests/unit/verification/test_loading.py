@@ -56,6 +56,19 @@ def test_a_load_that_does_not_end_at_the_limit_of_threads_has_that_as_its_fix(mo
     assert "limits of threads" in loading._timed_out(server, None, "loading\n", 5.0).fix
 
 
+def test_a_server_that_does_not_go_on_with_an_initialized_model_is_not_blamed_on_the_model(monkeypatch):
+    """As one that has no memory for a thread, which no limit of processes shows."""
+    monkeypatch.setattr(loading, "abort_and_read_frames", lambda *_: ())
+    monkeypatch.setattr(loading, "instances", lambda *_: ["its process"])
+    model = SimpleNamespace(name="m")
+    failure = loading._timed_out(SimpleNamespace(at_process_limit=lambda: False), model, INITIALIZED, 5.0)
+    assert "although initialize has ended" in failure.reason
+    assert "limits of threads and memory" in failure.fix
+    monkeypatch.setattr(loading, "abort_and_read_frames", lambda *_: ("model.py:4 in execute",))  # of a warm-up
+    failure = loading._timed_out(SimpleNamespace(at_process_limit=lambda: False), model, INITIALIZED, 5.0)
+    assert "what blocks in model.py:4 in execute" in failure.fix
+
+
 def test_a_load_that_does_not_end_after_its_process_is_not_said_to_block():
     """Servers up to 24.04 wait so for another model that they serve."""
     server = SimpleNamespace(at_process_limit=lambda: False, children=lambda: ())
