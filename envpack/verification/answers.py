@@ -60,10 +60,12 @@ class LoadedModel:
             return _responses(stream(self.client, self.name, inputs), self.config)
         return (self.client.infer(self.name, inputs, binary=True, parameters=parameters),)
 
-    def message(self, inputs: Sequence[Tensor], parameters: Mapping[str, object]) -> InferMessage:
+    def message(
+        self, inputs: Sequence[Tensor], parameters: Mapping[str, object], outputs: Sequence[str] = ()
+    ) -> InferMessage:
         if self.config.decoupled:
             return self.client.stream_message(self.name, inputs)
-        return self.client.infer_message(self.name, inputs, binary=True, parameters=parameters)
+        return self.client.infer_message(self.name, inputs, binary=True, parameters=parameters, outputs=outputs)
 
     def ask_together(self, messages: Sequence[InferMessage]) -> list[Responses | RequestError]:
         """Send requests so that they are complete at the same time; returns the answer to each."""

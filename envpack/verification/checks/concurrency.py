@@ -6,6 +6,7 @@ another order, keeps the inputs of a request in itself, or fails a whole batch f
 
 from __future__ import annotations
 
+import itertools
 import operator
 import random
 import re
@@ -72,13 +73,16 @@ def is_asked_together(config: ServedConfig) -> bool:
 
 
 @check("concurrency", of="answers", kind="wrong-together")
-def check_together(model: LoadedModel, samples: Samples | None, filling: Filling = PLAIN) -> Check | None:
+def check_together(
+    model: LoadedModel, samples: Samples | None, filling: Filling = PLAIN, outputs: Sequence[str] = ()
+) -> Check | None:
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
     ones and mixed, reach it at once, and each gets the answer that it gets alone; where the server merges them, their
-    length and their number of items differ, too; the report says how large the batches were. A sequence whose id was
-    used before gets the answers of a new one; without samples it has three requests, and is not checked if the model
-    refuses that. Answers that are longer than alone, and begin as there, are a warning, and so are different answers to
-    equal requests, one after the other, which cannot be compared
+    length and their number of items differ, too; the report says how large the batches were. For code that reads
+    `requested_output_names()`, some ask for one output alone. A sequence whose id was used before gets the answers of
+    a new one; without samples it has three requests, and is not checked if the model refuses that. Answers that are
+    longer than alone, and begin as there, are a warning, and so are different answers to equal requests, one after the
+    other, which cannot be compared
 
     Requests of many clients that reach the model at the same time fail, or get other answers than alone. The server
     merges such requests into one call of `execute` (`dynamic_batching`), runs several instances, or takes turns
@@ -90,7 +94,7 @@ def check_together(model: LoadedModel, samples: Samples | None, filling: Filling
     sequences, the server fills batches up with requests whose `correlation_id()` is 0: answer them, and keep nothing.
     """
     alone = _Alone(model, from_user=samples is not None)
-    conversations = list(alone.ask(_requests(model.config, samples, filling)))
+    conversations = list(alone.ask(_of_some(_requests(model.config, samples, filling), outputs)))
     if not any(conversation.answers for conversation in conversations):
         fix = f"provide sequences as samples: {model.name}/{SAMPLES_FILE}"
         return unchecked("concurrency", alone.refusal, fix) if model.config.in_sequences else None
@@ -125,6 +129,14 @@ def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -
         if not config.in_sequences or sample.parameters.get("sequence_end"):
             yield _forms(config, at, [tuple(current)])
             current, at = [], at + 1
+
+
+def _of_some(requests: Iterator[list[_Requests]], outputs: Sequence[str]) -> Iterator[list[_Requests]]:
+    """The requests of each client, and of another one that asks for one of some ``outputs`` alone."""
+    for forms, name in zip(requests, itertools.cycle(outputs or [""]), strict=False):
+        yield forms
+        if name:
+            yield [tuple(replace(request, outputs=(name,)) for request in form) for form in forms]
 
 
 def _forms(config: ServedConfig, at: int, forms: list[_Requests]) -> list[_Requests]:
@@ -183,12 +195,14 @@ class _Alone:
         self.reused = self.reused or ("" if self.varying else _first_mismatch(again, reused))
         return Conversation(requests, answers)
 
-    def _answers(self, conversation: Sequence[SmokeRequest], *, new_id: bool = True) -> tuple[Responses, ...]:
+    def _answers(self, requests: Sequence[SmokeRequest], *, new_id: bool = True) -> tuple[Responses, ...]:
         if self._next_id and new_id:
             self._next_id += 1
         return tuple(
-            self._answer(self._model.message(request.inputs, in_sequence(self._next_id, step, len(conversation))))
-            for step, request in enumerate(conversation)
+            self._answer(
+                self._model.message(request.inputs, in_sequence(self._next_id, step, len(requests)), request.outputs)
+            )
+            for step, request in enumerate(requests)
         )
 
     def _answer(self, message: InferMessage) -> Responses:
@@ -245,8 +259,8 @@ class _Burst:
                 if step < len(conversation.requests)
             ]
             messages = [
-                self._model.message(conversation.requests[step].inputs, parameters)
-                for conversation, parameters in asking
+                self._model.message(request.inputs, parameters, request.outputs)
+                for request, parameters in ((conversation.requests[step], rest) for conversation, rest in asking)
             ]
             self.sent += len(messages)
             for (conversation, _), answer in zip(asking, self._model.ask_together(messages), strict=True):

@@ -5,9 +5,19 @@ import pytest
 from envpack.server.choice import ServerSpec
 from envpack.settings.table import Settings
 from envpack.verification.run import verify
-from tests.server.concurrency.models import PAIRS, config_file, model_file
+from tests.server.concurrency.models import BATCHES, PAIRS, Pair, config_file, model_file
 from tests.server.verification.conftest import environment, server  # noqa: F401 - fixtures
 
+NAMED = """
+def execute(self, requests):
+    wanted = [{}.requested_output_names() for request in requests]
+    outputs = [[pb_utils.Tensor(name, given(request)) for name in names] for request, names in zip(requests, wanted)]
+    return [pb_utils.InferenceResponse(tensors) for tensors in outputs]
+"""
+TWO = """input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] }, { name: "Z" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+PAIRS["outputs_of_another_request"] = Pair(NAMED.format("requests[0]"), NAMED.format("request"), BATCHES, TWO)
 GATE = {"one_response_for_all", "equal_parts", "shared_buffer", "senders_in_another_order"}
 NAMES = [pytest.param(name, marks=[] if name in GATE else [pytest.mark.thorough]) for name in PAIRS]
 PROCESS = ServerSpec(Settings(runtime="process", timeout=30))  # some of the wrong models never answer

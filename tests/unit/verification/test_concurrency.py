@@ -27,10 +27,12 @@ class Model:
         self.answer = answer
         self.largest_batch = largest_batch
         self.sent = []
+        self.asked = set()  # outputs
         self.inferences = self.executions = 0
 
-    def infer_message(self, model, inputs, *, binary, parameters):
+    def infer_message(self, model, inputs, *, binary, parameters, outputs):
         self.sent.append((inputs[0].data, parameters))
+        self.asked.update(outputs)
         first = inputs[0].data[0]
         return InferMessage("", {}, first if isinstance(first, bytes) else str(first).encode())
 
@@ -59,8 +61,8 @@ def check(monkeypatch):
         return list(client.answers(messages))
 
     monkeypatch.setattr(answers, "infer_together", together)
-    return lambda model, config=None, samples=None: concurrency.check_together(
-        answers.LoadedModel(model, "m", config or config_with()), samples
+    return lambda model, config=None, samples=None, **options: concurrency.check_together(
+        answers.LoadedModel(model, "m", config or config_with()), samples, **options
     )
 
 
@@ -71,6 +73,13 @@ def test_right_answers_pass_and_the_batches_are_told(check):
         "all answers of 96 requests that 32 clients sent at once are those that they get alone;"
         " batches of 8.0 requests formed"
     )
+
+
+def test_some_clients_ask_for_one_output_alone_if_the_code_reads_which_are_wanted(check):
+    whole, some = Model(lambda batch: batch), Model(lambda batch: batch)
+    assert check(whole).ok
+    assert check(some, outputs=("Y", "Z")).ok
+    assert (whole.asked, some.asked) == (set(), {"Y", "Z"})
 
 
 def test_without_a_batch_that_is_told(check):
@@ -175,8 +184,8 @@ def test_a_sequence_whose_id_was_used_before_is_another_one(check):
     class Kept(Model):
         """Adds up what it gets for an id, without an end."""
 
-        def infer_message(self, model, inputs, *, binary, parameters):
-            message = super().infer_message(model, inputs, binary=binary, parameters=parameters)
+        def infer_message(self, model, inputs, *, parameters, **options):
+            message = super().infer_message(model, inputs, parameters=parameters, **options)
             of_id = sum(data[0] for data, said in self.sent if said["sequence_id"] == parameters["sequence_id"])
             return InferMessage(message.path, message.headers, str(of_id).encode())
 
