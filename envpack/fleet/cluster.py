@@ -87,6 +87,8 @@ def connected(address: Address, progress: Progress) -> Iterator[Client]:
         stack.enter_context(configuration.config.set(_SETTINGS))
         security = None
         where: Any = address.scheduler
+        if str(where).startswith("tls:"):
+            _require_certificates(dask.Security(), address)
         if address.workers:
             security = dask.Security.temporary()  # other users of this machine must not give us work
             where = stack.enter_context(_local_cluster(address, security))
@@ -107,6 +109,20 @@ def connected(address: Address, progress: Progress) -> Iterator[Client]:
             raise ServerError("scheduler-unreachable", what, fix, str(address)) from error
         _admit_workers(client, address, progress)
         yield client
+
+
+def _require_certificates(security: Any, address: Address) -> None:
+    """Refuse certificates that dask would miss, or fail to read, in ways of its own."""
+    try:
+        if security.get_connection_args("client").get("ssl_context"):
+            return
+        what = "dask's configuration names no certificates for tls://"
+    except (OSError, ValueError) as error:
+        what = f"the certificates that dask's configuration names cannot be read: {error}"
+    fix = (
+        "name files of this machine as ca-file and client below distributed.comm.tls in ~/.config/dask/distributed.yaml"
+    )
+    raise ServerError("scheduler-unreachable", what, fix, str(address))
 
 
 def _local_cluster(address: Address, security: Any) -> Any:

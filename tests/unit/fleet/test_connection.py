@@ -5,6 +5,7 @@ import signal
 import threading
 from types import SimpleNamespace
 
+import dask
 import pytest
 
 from envpack.fleet import cluster
@@ -157,3 +158,25 @@ def test_the_cause_of_a_failed_connection_counts_more_than_what_dask_says(monkey
     with pytest.raises(ServerError) as raised, cluster.connected(ADDRESS, NoProgress()):
         pass
     assert raised.value.message == "the scheduler does not answer: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "dask's configuration names no certificates for tls://"),
+        (
+            {"ca-file": "/nowhere/ca.pem", "client.cert": "/nowhere/cert.pem"},
+            "the certificates that dask's configuration names cannot be read: [Errno 2] No such file or directory",
+        ),
+    ],
+)
+def test_an_encrypted_connection_needs_certificates_of_dask_that_can_be_read(settings, said):
+    with (
+        dask.config.set({f"distributed.comm.tls.{name}": value for name, value in settings.items()}),
+        pytest.raises(ServerError) as raised,
+        cluster.connected(Address(scheduler="tls://127.0.0.1:9"), NoProgress()),
+    ):
+        pass
+    assert (raised.value.kind, raised.value.where) == ("scheduler-unreachable", "tls://127.0.0.1:9")
+    assert raised.value.message == said
+    assert "ca-file and client below distributed.comm.tls" in raised.value.hint
