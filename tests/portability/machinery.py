@@ -6,6 +6,8 @@ What can be installed is; a test for which something cannot be had is skipped wi
 import os
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -16,7 +18,9 @@ from envpack.support.replacement import replaced_folder
 def program(name, package):
     """A program of a Debian package, which root installs if it is missing."""
     if shutil.which(name) is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install(package)
+        with FileLock(Path(tempfile.gettempdir()) / "envpack-apt.lock"):  # apt waits for no other apt
+            if shutil.which(name) is None:
+                _install(package)
     return shutil.which(name) or pytest.skip(f"{name}, of the Debian package {package}, is not installed")
 
 

@@ -143,6 +143,7 @@ def verified(envpack_json, repository):
     return {model["name"]: (model["samples"]["right"], model["samples"]["sent"]) for model in models}
 
 
+@pytest.mark.timeout(1200)  # nine environments, of which some take minutes to install
 @pytest.mark.thorough
 @pytest.mark.parametrize("python", ["3.9", "3.12"])
 def test_trained_models_are_served_and_answer_as_in_their_own_library(python, tmp_path, train, envpack_json):
