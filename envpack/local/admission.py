@@ -107,7 +107,7 @@ def _refused(fault: str) -> ModelFailed:
 
 
 def _parameter_faults(request_id: str, parameters: Mapping[str, Any]) -> Iterator[str]:
-    if _SURROGATE.search(request_id):
+    if not isinstance(request_id, str) or _SURROGATE.search(request_id):  # a test may give a number
         yield f"the id {request_id!r} is no text that UTF-8 can encode"
     for name, value in parameters.items():
         if _SURROGATE.search(f"{name}{value}"):
