@@ -8,6 +8,7 @@ import base64
 import binascii
 import json
 import math
+import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -223,9 +224,9 @@ def _tensors(entry: object, known: Mapping[str, TensorConfig], where: str, *, ba
 
 def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
     shape = None
-    if isinstance(value, dict) and "content" in value:
+    if isinstance(value, dict):
         shape = value.get("shape")
-        value = value["content"]
+        value = value.get("content", {key: value[key] for key in value if key != "shape"})
     data = _elements(config.datatype, value)
     own_dims = config.dims[1:] if batched else config.dims
     dims = _given_dims(shape) if shape is not None else _dims_for(own_dims, len(data))
@@ -269,7 +270,7 @@ def _of_base64(datatype: str, value: Mapping[str, Any]) -> tuple[Value, ...]:
         raise TypeError(f"must be {_FORMS}")
     ((key, text),) = value.items()
     try:
-        raw = base64.b64decode(text, validate=True)
+        raw = base64.b64decode(re.sub(r"\s", "", text), validate=True)  # programs break it into lines
     except (binascii.Error, TypeError) as error:
         raise ValueError(f"{key}: {error}") from error
     return (raw,) if datatype == "BYTES" and key == "b64" else decode(datatype, raw)

@@ -82,11 +82,12 @@ def test_every_notation_of_a_tensor(tmp_path):
                     "IN": {"b64": base64.b64encode(struct.pack("<2f", 1, 2)).decode()},
                     "TEXT": {"b64_with_lengths": with_lengths},
                 },
+                {"IN": [1, 2], "TEXT": {"b64": f"{text[:2]}\n{text[2:]}\n", "shape": [1]}},  # as of the program base64
             ]
         },
     ).samples
-    assert [s.inputs[0].shape for s in samples] == [(1, 2, 2), *[(1, 1, 2)] * 4]
-    assert [s.inputs[1].data for s in samples] == [("hé".encode(),), *[(b"hi",)] * 4]
+    assert [s.inputs[0].shape for s in samples] == [(1, 2, 2), *[(1, 1, 2)] * 5]
+    assert [s.inputs[1].data for s in samples] == [("hé".encode(),), *[(b"hi",)] * 5]
     assert samples[4].inputs[0].data == (1.0, 2.0)
     assert samples[0].expected is None
 
@@ -319,6 +320,8 @@ def test_elements_of_another_type_are_errors(tmp_path, name, value):
         ([2], 4, {"content": [1, 2], "shape": [1, 2]}, "does not fit .*omits the batch dimension"),
         ([2], 4, [1, 2], (1, 2)),
         ([-1, 2], 0, [1, 2, 3, 4], (2, 2)),
+        ([-1, -1], 0, {"b64": "AQID", "shape": [3, 1]}, (3, 1)),
+        ([2], 0, {"shape": [2]}, "must be a flat list"),
         ([2], 0, 5, "must be a flat list"),
         ([2], 0, {}, "'b64' is missing|b64"),
     ],
