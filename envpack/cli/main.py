@@ -122,6 +122,8 @@ def answer_shell(cli: click.Command, instruction: str) -> int:
         return shell_complete(cli, {}, "envpack", COMPLETION_VARIABLE, instruction)
     except (LookupError, ValueError):  # the variable is set, and those of the shell are not, or make no sense
         return 1
+    except OSError:  # the shell does not read it, and Python would try once more, and say so
+        os._exit(1)
 
 
 def main() -> None:
@@ -144,14 +146,14 @@ def run(arguments: list[str]) -> int:
             with cli.make_context("envpack", list(arguments) or ["--help"]) as context:
                 code = cli.invoke(context)
             sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:  # `envpack cache` without a sub-command
+            click.echo(error.format_message())
+            code = 0
         finally:
             interrupts.end_work()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:  # `envpack cache` without a sub-command
-        click.echo(error.format_message())
-        return 0
     except BrokenPipeError:  # `envpack releases | head`
         return 128 + signal.SIGPIPE
     except SystemExit:

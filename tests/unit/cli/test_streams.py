@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from envpack.cli.console import Console, Failure
-from envpack.cli.main import run
+from envpack.cli.main import COMPLETION_VARIABLE, run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import command, variables
 from tests.needed_pythons import need_interpreter
@@ -112,7 +112,7 @@ def ended(words, redirection):
 
 @pytest.mark.parametrize(
     "words",
-    [("releases",), ("releases", "--json"), ("completion", "bash"), ("--help",), ("stub", "--help"), ("--version",)],
+    [("releases",), ("releases", "--json"), ("completion", "bash"), ("--help",), ("cache",), ("--version",)],
     ids=" ".join,
 )
 @pytest.mark.parametrize(
@@ -127,6 +127,12 @@ def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(words, redir
     assert code == 7
     assert f"error: standard output: cannot be written: {cause} (output-failed)" in complaints
     assert "Traceback" not in complaints
+
+
+@pytest.mark.parametrize("redirection", ["> /dev/full", "1< /dev/null"])
+def test_a_shell_that_reads_no_completions_gets_no_traceback(redirection, monkeypatch):
+    monkeypatch.setenv(COMPLETION_VARIABLE, "bash_source")
+    assert ended((), redirection) == (1, "")
 
 
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", ">&-", ">&- 2>&- <&-"])
