@@ -173,12 +173,13 @@ def _backend_in_name(folder: Path) -> str:
 
 
 def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:
-    """The error for the name of a backend that is almost the name of one that servers come with; None for others."""
+    """The error for a name that is almost that of a backend of servers, or that of its platform or files, or None."""
     import difflib
 
-    if backend in BACKENDS or backend.startswith("python_") or (backends / backend).is_dir():
+    if backend in ("", *BACKENDS) or backend.startswith("python_") or (backends / backend).is_dir():
         return None
-    alike = difflib.get_close_matches(backend, BACKENDS, n=1, cutoff=_ALIKE)
+    meant = [known.name for known in KNOWN if backend in (known.platform, known.file.removeprefix("model."))]
+    alike = meant or difflib.get_close_matches(backend, BACKENDS, n=1, cutoff=_ALIKE)
     if not alike:
         return None
     fix = f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --set backends=DIRECTORY'
