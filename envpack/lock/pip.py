@@ -222,7 +222,9 @@ def _build_wheel(project: Path, target: Target, python: Path, folder: Path, vari
         completed = run_uv(["build", *options, "--python", python, project], variables=variables)
         wheels = list(temporary.glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
-            raise uv_error(completed, [project.name], folder)
+            error = uv_error(completed, [project.name], folder)
+            error.where = error.where or str(project)
+            raise error
         if not wheels[0].stem.endswith(("-any", target.machine)):
             what = f"the wheel of {project.name} is for this machine, not for {target.platform}"
             fix = f"build it on a {target.machine} machine and require the wheel"

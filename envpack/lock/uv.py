@@ -31,7 +31,7 @@ _OTHER_PYTHON = re.compile(r"does not satisfy (Python[<>=!~][\w.<>=!~,]{0,100}\w
 _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
 _NO_FILE = re.compile(rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4\d\d [^)]{{1,40}})\)")
 _FIRST_INDEX = re.compile(rf"`({_NAME})` was found on (\S{{1,2000}}?), but not at the requested version")
-_COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: command [^\n]{1,300}")
+_COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: (?!Failed to build)[^\n]{1,300}")
 _RAISED = re.compile(r"(?m:^)[ \t]*(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Exit): [^\n]{1,300}")
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
 _EMPTY_PAGE = re.compile(rf"there are no versions of ({_NAME})[ ,]")
@@ -40,8 +40,7 @@ _HINTS = {
     "because using pre-built wheels is disabled": "it has wheels alone: leave out --allow-source or --no-binary",
     "in the provided package locations": "no index is used: remove --no-index (PIP_NO_INDEX), or add --find-links DIR",
 }
-# Names in requirements files that are no packages of pip.
-_NO_PACKAGES = {
+_NO_PACKAGES = {  # names in requirements files that are no packages of pip
     "python": "its version is said with --python, or by python in envpack.toml",
     "triton-python-backend-utils": "the stub has it",
 }
@@ -355,17 +354,18 @@ def _cause(output: str) -> str:
 
 
 def _why_unbuilt(output: str) -> str:
-    """What the compiler, else the build script, reports last."""
-    found = _COMPILER.search(output) or next(reversed([*_RAISED.finditer(output)]), None)
-    return one_line(found[0]) if found else ""
+    """What the compiler or the build tool, else the build script or uv reports last."""
+    if found := _COMPILER.search(output) or next(reversed([*_RAISED.finditer(output)]), None):
+        return one_line(found[0])
+    return one_line(": ".join(re.findall(r"cause: (?!The build backend returned|Call to |exit status)(.+)", output)))
 
 
 def _build_hint(reason: str) -> str:
     if "setuptools-scm" in reason or "setuptools_scm" in reason:  # the version is that of a tag
         return "build it in a clone with its history and tags; or build a wheel there, and name that"
-    if not _RAISED.match(reason):
+    if not reason or reason.startswith(("fatal error: ", "error: command ")):
         return "install a compiler and what the package needs to build, or choose a version that has a wheel"
-    return "its build script failed: choose a version that has a wheel, or build a wheel of it yourself and name that"
+    return "correct it if it is yours, or choose a version that has a wheel, or build a wheel of it and name that"
 
 
 def _place_of_index(index: str, places: Mapping[str, str]) -> str:

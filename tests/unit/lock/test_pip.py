@@ -313,5 +313,5 @@ def test_a_project_without_one_wheel_for_the_target_is_an_error(monkeypatch, tmp
     Builder(monkeypatch, *names, returncode=returncode)
     with pytest.raises(EnvironmentBuildError) as caught:
         build_wheels(TOOL, target, Path("/python"), tmp_path)
-    assert caught.value.kind == "build-failed"
+    assert (caught.value.kind, caught.value.where) == ("build-failed", str(TOOL.projects[0]))
     assert list((tmp_path / "wheels").iterdir()) == []

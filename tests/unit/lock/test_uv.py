@@ -64,8 +64,6 @@ hint: Wheels are required for `numpy` because building from source is disabled f
 hint: You require CPython 3.13 (`cp313`), but we only found wheels for `numpy` (v1.10.3) with the following Python ABI tags: `cp27m`, `cp33m`, `cp34m`
 """  # noqa: E501
 
-NO_WHEEL = "hint: Wheels are required for `pywin32` because building from source is disabled for all packages"
-
 
 def because(text):
     return f"error: No solution found when resolving dependencies\n  cause: Because {text}, we can conclude that …"
@@ -96,7 +94,7 @@ def because(text):
             "change one of them: 'a[x]>=1,<2' (line 1) or 'b' (line 2)",
         ),
         (
-            f"{because('a==1 depends on pywin32')} And because you require a, we can conclude that …\n\n{NO_WHEEL}",
+            because("a==1 depends on pywin32 and you require a") + "\n\nhint: Wheels are required for `pywin32`",
             ["a"],
             "wheel-missing",
             "'a': its dependency pywin32 (a → pywin32) has no wheel",
@@ -139,8 +137,7 @@ def because(text):
             "--extra-index-url https://download.pytorch.org/whl/cu121",
         ),
         (
-            because("a==1 has no source distribution")
-            + "\n\nhint: A source distribution is required for `a` because using pre-built wheels is disabled for `a`",
+            because("you require a") + "hint: … because using pre-built wheels is disabled for `a`",
             ["a"],
             "unresolvable",
             "'a'",
@@ -414,7 +411,9 @@ def test_each_failure_of_uv_has_its_kind(tmp_path, kind, stderr):
         ("", "", "install a compiler"),
         ("m.c:1:10: fatal error: sqlite3.h: No such file or directory", "fatal error: sqlite3.h: No such", "install a"),
         ("error: command 'gcc' failed: No such file or directory", "error: command 'gcc' failed", "install a compiler"),
-        ("Traceback:\nKeyError: 'x'\nRuntimeError: no CUDA", "RuntimeError: no CUDA", "its build script failed: "),
+        ("Traceback:\nKeyError: 'x'\nRuntimeError: no CUDA", "RuntimeError: no CUDA", "correct it if it is yours"),
+        ("error: Multiple top-level packages discovered: a, b.", "error: Multiple top-level packages", "correct it if"),
+        ("  cause: Invalid `a.toml`\n  cause: TOML", "Invalid `a.toml`: TOML", "correct it if it is yours"),
         ("LookupError: setuptools-scm was unable to detect version for /x.", "LookupError: ", "build it in a clone"),
         ("LookupError: of nothing\nfatal error: a.h: gone", "fatal error: a.h: gone", "install a compiler"),
     ],
