@@ -23,6 +23,7 @@ _CATEGORY = "main"
 _EXPLICIT_MARK = "@EXPLICIT"
 _EXPLICIT = re.compile(r"(?:[^\S\n]*(?:#.*)?\n)*[^\S\n]*@EXPLICIT[^\S\n]*$", re.MULTILINE)  # below comments
 _SHA256_DIGITS = 64
+_ELSEWHERE = re.compile(r"^# platform: (?!linux-)", re.MULTILINE)  # conda-lock writes a list for each platform
 _PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
 
 
@@ -133,7 +134,7 @@ def _conda_package(entry: Table, target: Target) -> CondaPackage:
     order=0,
     recognises=lambda source: _EXPLICIT.match(source.text) is not None,
     similar=r"(?:[\w.-]*[-_.])?(?:explicit|spec|conda|environment|linux)(?:[-_.][\w.-]+)?\.(?:txt|lock)",
-    holds=lambda _, text: _EXPLICIT.match(text) is not None,
+    holds=lambda _, text: _EXPLICIT.match(text) is not None and not _ELSEWHERE.search(text),
 )
 def read_explicit(source: Source) -> Requirements:
     """`@EXPLICIT` lists (`conda list --explicit`, `conda-lock --kind explicit`)

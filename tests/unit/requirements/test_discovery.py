@@ -31,6 +31,10 @@ CONDA = "dependencies:\n- numpy\n"
         ({"requirements.lock": "", "pyproject.toml": "[project]\n"}, "pyproject.toml"),
         ({"dev-requirements.txt": "", "requirements-gpu.txt": ""}, "requirements-gpu.txt"),
         ({"conda-linux-64.lock": EXPLICIT, "labels.txt": ""}, "conda-linux-64.lock"),
+        (
+            {"conda-linux-64.lock": EXPLICIT, "conda-osx-64.lock": EXPLICIT.replace("linux", "osx")},
+            "conda-linux-64.lock",
+        ),
         ({"spec-file.txt": EXPLICIT, "environment-gpu.yml": CONDA}, "spec-file.txt"),
         ({"pylock.serve.toml": "", "requirements-gpu.txt": ""}, "pylock.serve.toml"),
         ({"gpu.conda-lock.yml": "metadata:\n", "environment-gpu.yml": CONDA}, "gpu.conda-lock.yml"),
