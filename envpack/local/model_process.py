@@ -167,10 +167,11 @@ class ModelProcess:
         """Finalize the model and end the process; kills it if finalize() takes too long. Logs what goes wrong."""
         if not self._end.is_set():
             with self._with_what_it_started():
-                self._finalize("finalize() was running")
+                self._finalize()
         self.close()
 
-    def _finalize(self, doing: str) -> None:
+    def _finalize(self) -> None:
+        doing = "finalize() was running"
         with contextlib.suppress(ModelFailed):
             self._command(Kind.FINALIZE, Writer(), doing, lambda _: None)  # answered before finalize() runs
         self._doing = doing
