@@ -77,7 +77,8 @@ def read_conda_settings() -> CondaSettings:
     """Read ``.condarc`` files, which are merged, and the variables, which override them."""
     settings: dict[str, Any] = {}
     for file in _files():
-        if file.exists() and not file.is_dir():
+        # Not of Path, which raise an error where this user may not look, as in another user's HOME.
+        if os.path.exists(file) and not os.path.isdir(file):  # noqa: PTH110, PTH112
             settings |= {key: _merged(settings.get(key), value) for key, value in _read(file).items()}
     for key in ("channels", "channel_alias", "ssl_verify"):
         if value := os.environ.get(f"CONDA_{key.upper()}"):

@@ -137,6 +137,11 @@ def test_a_file_that_cannot_be_read_is_not_called_wrong(home):
         read_with(HOME=str(home))
 
 
+def test_a_home_that_cannot_be_looked_into_has_no_settings():
+    """As that of another user, which ``sudo`` keeps, or of root in a container; root may look anywhere."""
+    assert read_with(HOME="/" + 300 * "x").channels == ()
+
+
 def test_the_hint_for_a_damaged_file_helps(home):
     with pytest.raises(InputError) as caught:
         read(home, "channels: [")
