@@ -69,8 +69,10 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
             kept[uv_names[0]] = host[pip_name]
     if certificates := trusted_certificates({**host, **kept}):
         kept["SSL_CERT_FILE"] = certificates
-    if os.path.expanduser("~") == "~":  # noqa: PTH111 - Path raises an error
-        # Without a home, as users of containers are that no file names, some do not start or write to their folder.
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path raises an error
+    if home == "~" or (os.path.exists(home) and not os.access(home, os.X_OK)):  # noqa: PTH110
+        # Without a home, as users of containers are that no file names, some do not start or write to their folder. In
+        # that of another user, such as root's in a container, they fail at each file that they look for.
         with contextlib.suppress(InputError):
             kept["HOME"] = str(cache_root())
     kept.setdefault("PATH", _DEFAULT_PATH)

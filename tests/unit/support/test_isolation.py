@@ -1,3 +1,4 @@
+import os
 import pwd
 
 import pytest
@@ -116,3 +117,12 @@ def test_a_user_without_a_home_gets_the_folder_of_the_cache(tmp_path, monkeypatc
     monkeypatch.delenv("ENVPACK_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert "HOME" not in clean_environment({})
+
+
+def test_a_user_who_may_not_enter_the_home_that_is_named_gets_the_folder_of_the_cache(tmp_path, monkeypatch):
+    """As in a container of root's that another user runs; root may enter any."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    assert clean_environment()["HOME"] == str(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, _: path != str(tmp_path))
+    assert clean_environment()["HOME"] == str(tmp_path / "cache")
