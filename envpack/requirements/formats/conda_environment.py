@@ -27,6 +27,10 @@ _PYTHON_ENV_KEYS = {"python", "build_dependencies", "dependencies"}
 _NAMES = ("environment.yml", "environment.yaml", "conda.yaml", "conda.yml")
 _DEPENDENCIES = re.compile(r"^dependencies\s*:", re.MULTILINE)
 _SETUPTOOLS = re.compile(r"setuptools\s*(?:[<>=!~;\[@]|$)", re.IGNORECASE)
+# The address of a package: channel, name, version, build.
+_ADDRESS = re.compile(
+    r"((?:https?|file)://[^#]{1,1000})/[\w-]+/([^/]{1,200})-([^-/]+)-([^-/]+)\.(?:conda|tar\.bz2)(?:#\w*)?"
+)
 _MOST_PYTHONS = 20  # different ones; each is tried with a hundred versions
 _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 
@@ -133,6 +137,8 @@ class _Reader:
         return self._selectors[line]
 
     def _read_spec(self, value: Value, location: Location) -> None:
+        if isinstance(value, str) and (address := _ADDRESS.fullmatch(value)):
+            value = "{}::{}=={}={}".format(*address.groups())
         spec = parse_spec(value) if isinstance(value, str) else None
         if not isinstance(value, str) or spec is None or not spec.name or "{" in value:
             what = quote(value) if isinstance(value, str) else "an entry that is neither text nor a list called pip"

@@ -228,6 +228,14 @@ def test_a_channel_in_the_brackets_of_a_match_spec_is_read_and_checked(write, re
     assert error.message == "the channel contains a password or a token"
 
 
+def test_the_address_of_a_package_is_its_channel_version_and_build(write, refused):
+    address = "https://{}a.example/c/linux-64/lib-foo-1.0-h_0.conda"
+    found = read_requirements(write("environment.yml", f"dependencies: ['{address.format('')}#0123abc']\n"))
+    assert found.conda == ("https://a.example/c::lib-foo==1.0=h_0",)
+    error = refused(write("environment.yml", f"dependencies: ['{address.format('me:very-secret@')}']\n"), 1)
+    assert error.message == "the channel contains a password or a token"
+
+
 def test_anchors_are_understood(write):
     text = "dependencies:\n- &np numpy\n- *np\n- pip: &more [six]\n- pip: *more\n"
     found = read_requirements(write("environment.yml", text))
