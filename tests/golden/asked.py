@@ -16,8 +16,8 @@ from envpack.workflow.requests import build_request, lock_request
 from envpack.workflow.stubs import stub_store
 
 
-class AskedError(BaseException):
-    """Ends a command that has asked; it is no `Exception`, so the command line does not explain it."""
+class AskedError(SystemExit):
+    """Ends a command that has asked; it ends a process, so the command line does not explain it."""
 
 
 @contextlib.contextmanager
