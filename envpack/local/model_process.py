@@ -300,15 +300,17 @@ class ModelProcess:
     def _with_what_it_started(self) -> Iterator[None]:
         """End what the process has started, too, which would hold our standard output open for any time."""
         started = {pid: start_time(pid) for pid in descendants(self._child.pid)}
-        yield
 
         def alive() -> list[int]:
             return [pid for pid, since in started.items() if start_time(pid) == since]
 
-        found_within(_LEFT_SECONDS, lambda: not alive())
-        for pid in alive():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        try:
+            yield
+        finally:
+            found_within(_LEFT_SECONDS, lambda: not alive())
+            for pid in alive():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _death(self) -> str:
         """How the process ended, and where in the model's code if a signal ended it. Waits for the end."""

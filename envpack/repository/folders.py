@@ -173,7 +173,7 @@ def _backend_in_name(folder: Path) -> str:
 
 
 def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:
-    """The error for a name that is almost that of a backend of servers, or that of its platform or files, or None."""
+    """The error for a misspelt backend, or for the name of its platform or model file in its place; None for others."""
     import difflib
 
     if backend in ("", *BACKENDS) or backend.startswith("python_") or (backends / backend).is_dir():

@@ -216,7 +216,7 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
         fix = NOT_REACHED
     reason = f"not loaded after {timeout:g} s"
     if is_initialized(log) and not frames:
-        reason, is_full = f"{reason}, although initialize has ended: the server does not go on", True
+        reason, fix = f"{reason}, although initialize has ended: the server does not go on", LIMIT
     if is_full:
         fix = LIMIT
     return Failure("load-timeout", reason, (*lines, *frames), fix)

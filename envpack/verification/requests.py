@@ -30,7 +30,7 @@ class SmokeRequest:
     description: str  # what is special about the request, as in "sent with every input"
     inputs: tuple[Tensor, ...]
     parameters: Mapping[str, object] = field(default_factory=dict)  # parameters of the request
-    outputs: tuple[str, ...] = ()  # the outputs that are asked for; all without
+    outputs: tuple[str, ...] = ()  # requested outputs; empty requests all
 
 
 @dataclass(frozen=True)

@@ -105,17 +105,17 @@ class Inference:
         if not checks[0].ok:
             return InferenceResult(tuple(checks))
         checks += filter(None, _comparisons(loaded, chosen, answer, again=before is not None))
-        some: tuple[str, ...] = ()  # outputs that clients can ask for alone
+        requested: tuple[str, ...] = ()  # outputs that some clients request alone
         if len(config.outputs) > 1 and not (before or config.decoupled) and reads_requested_outputs(model.folder):
             lacks = compared.check_outputs(loaded, requests[0])
             checks += [lacks] if lacks else []
-            some = () if lacks else tuple(entry.name for entry in config.outputs)
+            requested = () if lacks else tuple(entry.name for entry in config.outputs)
         count = None
         if samples is not None:
             expected, count = inference.check_samples(loaded, samples)
             checks.append(expected)
         if concurrency.is_asked_together(config) and all(check.ok for check in checks):
-            together = concurrency.check_together(loaded, samples, chosen.filling, some)
+            together = concurrency.check_together(loaded, samples, chosen.filling, requested)
             checks += [together] if together else []
         warm = process.usage_of(server, model.name)
         latency, last = inference.measure_latency(loaded, requests[0], self._timed) or (None, answer)

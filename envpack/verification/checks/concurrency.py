@@ -79,7 +79,7 @@ def check_together(
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
     ones and mixed, reach it at once, and each gets the answer that it gets alone; where the server merges them, their
     length and their number of items differ, too; the report says how large the batches were. For code that reads
-    `requested_output_names()`, some ask for one output alone. A sequence whose id was used before gets the answers of
+    `requested_output_names()`, some request one output alone. A sequence whose id was used before gets the answers of
     a new one; without samples it has three requests, and is not checked if the model refuses that. Answers that are
     longer than alone, and begin as there, are a warning, and so are different answers to equal requests, one after the
     other, which cannot be compared
@@ -94,7 +94,7 @@ def check_together(
     sequences, the server fills batches up with requests whose `correlation_id()` is 0: answer them, and keep nothing.
     """
     alone = _Alone(model, from_user=samples is not None)
-    conversations = list(alone.ask(_of_some(_requests(model.config, samples, filling), outputs)))
+    conversations = list(alone.ask(_and_of_one_output(_requests(model.config, samples, filling), outputs)))
     if not any(conversation.answers for conversation in conversations):
         fix = f"provide sequences as samples: {model.name}/{SAMPLES_FILE}"
         return unchecked("concurrency", alone.refusal, fix) if model.config.in_sequences else None
@@ -131,8 +131,8 @@ def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -
             current, at = [], at + 1
 
 
-def _of_some(requests: Iterator[list[_Requests]], outputs: Sequence[str]) -> Iterator[list[_Requests]]:
-    """The requests of each client, and of another one that asks for one of some ``outputs`` alone."""
+def _and_of_one_output(requests: Iterator[list[_Requests]], outputs: Sequence[str]) -> Iterator[list[_Requests]]:
+    """The requests of each client, and of another one that requests one of ``outputs`` alone."""
     for forms, name in zip(requests, itertools.cycle(outputs or [""]), strict=False):
         yield forms
         if name:

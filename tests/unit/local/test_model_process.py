@@ -148,14 +148,14 @@ def test_a_process_that_reads_nothing_is_ended(repository):
     assert answer.error.startswith("the process of 'm' was ended: ")
 
 
-STARTS = "import subprocess\nstarted = subprocess.Popen(['sleep', '600'])\n"
-TOLD = "def execute(requests, stub):\n    stub.log(str(started.pid))\n"
+STARTS_CHILD = "import subprocess\nstarted = subprocess.Popen(['sleep', '600'])\n"
+LOGS_PID = "def execute(requests, stub):\n    stub.log(str(started.pid))\n"
 
 
 @pytest.mark.parametrize("then", [ECHO_REST, "    started.wait()\n"], ids=["stops", "takes too long"])
 def test_what_a_model_has_started_ends_with_it(repository, then):
     """Else it would hold the standard output of `envpack run`, and a pipe from it would never end."""
-    repository.add("m", STARTS + TOLD + then)
+    repository.add("m", STARTS_CHILD + LOGS_PID + then)
     with repository.server(timeout=1) as server:
         infer(server, request("m", 1))
     (pid,) = map(int, repository.texts("info"))
